@@ -1,0 +1,49 @@
+# Copyright (c) 2026, blackwell.inference contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: setup
+setup: ## Install what is missing: system packages, .venv, the link to the collection
+	@tools/setup
+
+.PHONY: demo
+demo: setup ## Provision the embedded lab with site.yml and fetch one completion
+	@tests/demo
+
+.PHONY: test
+test: setup ## Unit tests, lint, molecule, the lab: everything CI runs
+	@tests/run
+
+.PHONY: unit
+unit: ## Unit tests only (after "make setup")
+	pytest tests/unit
+
+.PHONY: lint
+lint: setup ## ansible-lint, ansible-test sanity, ruff, mypy, reuse, documentation
+	@tests/lint
+
+.PHONY: lab-up lab-down
+lab-up: setup ## Start the embedded lab
+	@tests/lab/lab up
+lab-down: ## Remove the embedded lab and everything it made
+	@tests/lab/lab down
+
+.PHONY: docs
+docs: setup ## Build the documentation site into docs/build
+	@tools/build_docs
+
+.PHONY: build
+build: setup ## Build the installable artifact
+	ansible-galaxy collection build --force
+
+.PHONY: requirements
+requirements: setup ## Lock requirements.in again
+	@tools/lock_requirements
