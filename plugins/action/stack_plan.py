@@ -1,0 +1,40 @@
+# Copyright (c) 2026, blackwell.inference contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Choose a stack from facts. All of it happens on the controller: no host is contacted and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _knowledge, _report, _resolver, _servers
+from ansible_collections.blackwell.inference.plugins.plugin_utils._conflicts import PlanError
+from ansible_collections.blackwell.inference.plugins.plugin_utils._inputs import InputError
+
+ARGUMENTS: dict[str, Any] = {
+    "gpu": {"type": "dict", "required": True},
+    "model": {"type": "dict", "required": True},
+    "request": {"type": "dict"},
+    "stack": {"type": "dict"},
+}
+
+
+class ActionModule(ActionBase):
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result = super().run(tmp, task_vars)
+        _validated, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        # Variables carry the templating engine's own types; a plan is made of plain ones.
+        gpu, model, request, stack = (json.loads(json.dumps(arguments[name])) for name in ARGUMENTS)
+        try:
+            plan = _resolver.resolve(_knowledge.load(), gpu, model, request, stack)
+        except (InputError, PlanError, _knowledge.KnowledgeError) as error:
+            raise AnsibleActionFail(str(error)) from error
+        servers = _servers.servers(plan["launch"], gpu)
+        return {**result, "changed": False, "plan": plan, "servers": servers, "report": _report.render(plan, gpu, model)}

@@ -1,0 +1,128 @@
+# Copyright (c) 2026, blackwell.inference contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the resolver is given: facts and wishes, checked before anything is decided from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.blackwell.inference.plugins.plugin_utils._shape import Shape, problems
+
+_PROBLEMS: Shape = [{"code": "text", "severity": "text", "found?": "any", "wanted?": "any", "remedy?": "any", "*": "any"}]
+
+# Only keys that a plan is made from are asked for; facts may say more inside, but not under another name at the top.
+GPU: Shape = {
+    "driver": {"version": "version?", "flavour": "str?", "library_version": "str?", "matches?": "bool?", "*": "any"},
+    "devices": [
+        {
+            "index": "int",
+            "uuid": "str?",
+            "name?": "str?",
+            "pci_address": "text",
+            "compute_capability": "capability?",
+            "memory_mib": "int?",
+            "memory_used_mib?": "int?",
+            "shared_memory_per_block_optin?": "int?",
+            "mig?": "bool?",
+            "node?": "str?",
+            "accessible?": "bool?",
+            "lost?": "bool?",
+            "holder_unknown?": "bool?",
+            "processes?": [{"pid": "int", "name?": "str?", "unit?": "str?", "*": "any"}],
+            "*": "any",
+        }
+    ],
+    "platform": {"machine": "text", "glibc": "version?", "pythons": {"*": "text"}, "*": "any"},
+    "problems?": _PROBLEMS,
+    "compute_capabilities?": "any",
+    "container?": "any",
+    "count?": "int?",
+    "device_nodes?": "any",
+    "sources?": "any",
+}
+MODEL: Shape = {
+    "path": "text",
+    "architectures": ["text"],
+    "weight_bytes": "int?",
+    "attention": "any",
+    "vision": "bool?",
+    "kv_bytes_per_token?": "int?",
+    "state_bytes_per_request?": "int?",
+    "max_context?": "int?",
+    "quantization?": "str?",
+    "mtp?": {"configured?": "bool?", "indexed?": "bool?", "usable": "bool?", "files?": ["text"], "reason?": "str?", "*": "any"},
+    "complete?": "bool?",
+    "missing?": ["any"],
+    "truncated?": ["any"],
+    "problems?": _PROBLEMS,
+    "dtype?": "any",
+    "layers?": "any",
+    "model_type?": "any",
+    "parameters?": "any",
+}
+_ATTENTION: Shape = {"full": "int?", "linear": "int?", "*": "any"}
+REQUEST: Shape = {
+    "attention_backend?": "text?",
+    "context_length?": "count?",
+    "expected_compute_capability?": "capability?",
+    "gpus?": ["any"],
+    "instances?": "count?",
+    "mamba_strategy?": "text?",
+    "max_running_requests?": "count?",
+    "port_base?": "count?",
+    "served_model_name?": "text?",
+    "sglang_version?": "version?",
+    "speculative?": "text?",
+    "tensor_parallel?": "count?",
+}
+STACK: Shape = {"path?": "str?", "distributions": {"*": "str"}, "*": "any"}
+SPECULATIVE = ("off", "auto", "mtp")
+# YAML reads a bare off as false.
+_OFF = (None, False)
+
+
+class InputError(ValueError):
+    """Facts or wishes that cannot be used; the message names each place."""
+
+
+def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The wishes without those that are null: null means that the resolver chooses."""
+    given = dict(request)
+    if given.get("speculative") in _OFF:
+        given.pop("speculative", None)
+    if given.get("gpus", ()) is None:
+        given.pop("gpus")
+    found = problems(given, REQUEST, "request")
+    if not found and given.get("speculative", "off") not in SPECULATIVE:
+        found.append(f"request.speculative is {given['speculative']!r}; wanted: one of {', '.join(SPECULATIVE)}")
+    if not found:
+        for number, name in enumerate(given.get("gpus", ())):
+            if isinstance(name, bool) or not isinstance(name, int | str):
+                found.append(f"request.gpus[{number}] is {name!r}; wanted: the index or the UUID of a GPU")
+        if "gpus" in given and not given["gpus"]:
+            found.append("request.gpus is an empty list; wanted: at least one GPU, or leave it out for all of them")
+    _refuse(found)
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def check(gpu: Any, model: Any, request: Any, stack: Any = None) -> dict[str, Any]:
+    """Raise InputError with everything that is wrong; return the wishes, cleaned."""
+    found = problems(gpu, GPU, "gpu") + problems(model, MODEL, "model")
+    if stack is not None:
+        found += problems(stack, STACK, "stack")
+    if request is not None and not isinstance(request, Mapping):
+        found.append(f"request is {request!r}; wanted: a dictionary")
+    if not found and not gpu["devices"]:
+        found.append("gpu.devices is empty; wanted: at least one GPU. Are the device nodes passed into the container?")
+    if not found and model["attention"] is not None:
+        found += problems(model["attention"], _ATTENTION, "model.attention")
+    _refuse(found)
+    return check_request(request or {})
+
+
+def _refuse(found: list[str]) -> None:
+    if found:
+        listed = "".join(f"\n  - {problem}" for problem in found)
+        raise InputError(f"The input of the plan cannot be used:{listed}")

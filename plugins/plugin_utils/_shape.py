@@ -1,0 +1,103 @@
+# Copyright (c) 2026, blackwell.inference contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Check plain data against a shape and name the place of everything that is wrong.
+
+A shape is the name of a kind ("str"; "str?" may also be null), a list of one shape, or a dictionary: "key" must be there,
+"key?" may be, and "*" is the shape of every other key (without it, another key is an error).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+Shape = Any
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _parses(parse: Callable[[str], Any], error: type[Exception]) -> Callable[[Any], bool]:
+    def check(value: Any) -> bool:
+        if not isinstance(value, str) or not value:
+            return False
+        try:
+            parse(value)
+        except error:
+            return False
+        return True
+
+    return check
+
+
+def _matches(pattern: str) -> Callable[[Any], bool]:
+    compiled = re.compile(pattern)
+    return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
+
+
+KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "any": (lambda value: True, "anything"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "text": (lambda value: isinstance(value, str) and value.strip() != "", "a text that says something"),
+    "int": (_whole, "a whole number"),
+    "count": (lambda value: _whole(value) and value >= 1, "a whole number of at least 1"),
+    "num": (lambda value: _whole(value) or isinstance(value, float), "a number"),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "version": (_parses(Version, InvalidVersion), "a version in quotes"),
+    "range": (_parses(SpecifierSet, InvalidSpecifier), 'a version range like ">=0.5.9,<0.5.10"'),
+    "python": (_matches(r"3\.[0-9]{1,2}"), 'a Python version like "3.13"'),
+    "capability": (_matches(r"[0-9]{1,2}\.[0-9]"), 'a compute capability like "12.0"'),
+    "arch": (_matches(r"[0-9]{2,3}[af]?"), 'an architecture like "120a"'),
+    "day": (_matches(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), 'a day like "2026-11-30"'),
+    "time": (_matches(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z"), 'a time like "2026-11-30T00:00:00Z"'),
+    "id": (_matches(r"[0-9a-f]{8,64}"), "an id of hexadecimal digits"),
+    "pin": (_matches(r"[a-z0-9][a-z0-9.-]*(?:==|>=|<=|<|>|~=|!=)[^\s;]+"), "a pin like name==1.2.3"),
+}
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def problems(value: Any, shape: Shape, place: str) -> list[str]:
+    """Everything in which the value differs from the shape; an empty list when it fits."""
+    if isinstance(shape, str):
+        holds, wanted = KINDS[shape.removesuffix("?")]
+        if (shape.endswith("?") and value is None) or holds(value):
+            return []
+        return [f"{place} is {_show(value)}; wanted: {wanted}"]
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return [f"{place} is {_show(value)}; wanted: a list"]
+        return [found for number, entry in enumerate(value) for found in problems(entry, shape[0], f"{place}[{number}]")]
+    if not isinstance(value, Mapping):
+        return [f"{place} is {_show(value)}; wanted: a dictionary"]
+    return _of_keys(value, shape, place)
+
+
+def _of_keys(value: Mapping[Any, Any], shape: dict[str, Shape], place: str) -> list[str]:
+    known = {key.removesuffix("?"): entry for key, entry in shape.items() if key != "*"}
+    found = []
+    for key, entry in value.items():
+        inside = f"{place}.{key}" if place else str(key)
+        if key in known:
+            found += problems(entry, known[key], inside)
+        elif "*" in shape:
+            found += problems(entry, shape["*"], inside)
+        else:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            found.append(
+                f"{inside} is not a key that is known here; {'did you mean ' + near[0] if near else 'known: ' + ', '.join(sorted(known))}"
+            )
+    for key in known:
+        if key in shape and key not in value:
+            found.append(f"{place + '.' if place else ''}{key} is missing")
+    return found

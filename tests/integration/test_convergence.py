@@ -1,0 +1,100 @@
+# Copyright (c) 2026, blackwell.inference contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A second run changes nothing; what somebody altered is predicted by check mode and restored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from conftest import Site, in_container, in_node
+
+DUMP_CONTAINER = """
+cd / && find etc/inference etc/systemd/system/inference* opt/inference var/lib/inference-state -printf '%p %y %m %u %g %s %T@ %l\\n' | sort
+systemctl show 'inference@*' inference-gateway --property Id,MainPID,ActiveState,UnitFileState,NRestarts
+"""
+DUMP_NODE = """
+cat /etc/pve/lxc/*.conf
+cd / && find etc/systemd/system opt/inference var/lib/inference/wheels var/lib/inference/stacks -printf '%p %y %m %u %g %s %T@\\n' | sort
+"""
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """Something a person may do by hand: where, how, and how to see it."""
+
+    where: str
+    alter: str
+    look: str
+    task: str
+
+
+ALTERATIONS = {
+    "unit file": Alteration(
+        "container",
+        "sed -i 's/^ProtectSystem=.*/ProtectSystem=no/' /etc/systemd/system/inference@.service",
+        "cat /etc/systemd/system/inference@.service",
+        "Run one server per GPU",
+    ),
+    "environment file": Alteration(
+        "container",
+        "echo FOREIGN=1 >> /etc/inference/instances/3.env",
+        "cat /etc/inference/instances/3.env",
+        "Run one server per GPU",
+    ),
+    "current link": Alteration(
+        "container",
+        "ln -sfn /var/lib/inference/stacks /var/lib/inference-state/current",
+        "readlink /var/lib/inference-state/current",
+        "Switch to the proven stack",
+    ),
+    "gateway list": Alteration(
+        "container",
+        "sed -i 's/30003/30099/' /etc/inference/gateway-workers.json",
+        "cat /etc/inference/gateway-workers.json",
+        "Run the gateway",
+    ),
+    "container option": Alteration(
+        "node",
+        "pct set 200 --onboot 0 --cores 1",
+        "grep -E '^(onboot|cores)' /etc/pve/lxc/200.conf",
+        "Create and start the container",
+    ),
+    "device unit": Alteration(
+        "node",
+        "sed -i '/^Before=/d' /etc/systemd/system/nvidia-device-nodes.service",
+        "cat /etc/systemd/system/nvidia-device-nodes.service",
+        "Make the device nodes at every boot, before containers start",
+    ),
+}
+
+
+def run_there(alteration: Alteration, script: str) -> str:
+    return in_container(script) if alteration.where == "container" else in_node(script)
+
+
+def test_a_second_run_changes_nothing(site: Site) -> None:
+    before = (in_node(DUMP_NODE), in_container(DUMP_CONTAINER))
+    run = site()
+    assert run.status == 0, run.output
+    assert run.changed == []
+    assert (in_node(DUMP_NODE), in_container(DUMP_CONTAINER)) == before
+
+
+@pytest.mark.parametrize("name", ALTERATIONS)
+def test_an_alteration_is_predicted_and_restored(site: Site, name: str) -> None:
+    alteration = ALTERATIONS[name]
+    good = run_there(alteration, alteration.look)
+    run_there(alteration, alteration.alter)
+    altered = run_there(alteration, alteration.look)
+    assert altered != good
+
+    predicted = site("--check", "--diff")
+    assert predicted.status == 0, predicted.output
+    assert run_there(alteration, alteration.look) == altered, "check mode changed something"
+    real = site()
+    assert real.status == 0, real.output
+    assert run_there(alteration, alteration.look) == good
+    assert alteration.task in [task for task, dummy_host in real.changed]
+    assert predicted.changed == real.changed

@@ -1,0 +1,122 @@
+# Copyright (c) 2026, blackwell.inference contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.blackwell.inference.plugins.module_utils import _platform
+
+
+@pytest.mark.parametrize(
+    ("hints", "kind"),
+    [
+        ({"systemd": "lxc\n"}, "lxc"),
+        ({"systemd": "lxc-libvirt"}, "lxc"),
+        ({"systemd": "systemd-nspawn"}, "systemd-nspawn"),
+        ({"environment": "lxc"}, "lxc"),
+        ({"environment": "podman"}, "podman"),
+        ({"dockerenv": ""}, "docker"),
+        ({"containerenv": ""}, "podman"),
+        ({"cgroup": "0::/kubepods/besteffort/pod1\n"}, "docker"),
+        ({"cgroup": "5:devices:/docker/0123\n"}, "docker"),
+        ({"cgroup": "0::/lxc/200/ns/init.scope\n"}, "lxc"),
+        ({"cgroup": "0::/lxc.payload.pve1/init.scope\n"}, "lxc"),
+        ({"cgroup": "0::/init.scope\n"}, "none"),
+        ({}, "none"),
+    ],
+)
+def test_container_type(hints: dict[str, str | None], kind: str) -> None:
+    assert _platform.container_type(hints) == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "unprivileged"),
+    [
+        ("         0     100000      65536\n", True),
+        ("         0          0 4294967295\n", False),
+        ("         0          0      65536\n", False),
+        ("", None),
+    ],
+)
+def test_uid_map(text: str, unprivileged: bool | None) -> None:
+    assert _platform.parse_uid_map(text) is unprivileged
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("glibc 2.41", "2.41"), ("glibc 2.36.9000", "2.36"), ("musl 1.2", None), (None, None)]
+)
+def test_glibc(text: str | None, version: str | None) -> None:
+    assert _platform.parse_glibc(text) == version
+
+
+@pytest.mark.parametrize(
+    ("limits", "mib"),
+    [([], 500), (["max\n"], 500), (["104857600\n"], 100), (["9999999999999\n"], 500), ([None], 500)],
+)
+def test_memory(limits: list[str | None], mib: int) -> None:
+    assert _platform.parse_memory("MemTotal:         512000 kB\nMemFree: 1 kB\n", limits) == mib
+
+
+def test_memory_unknown() -> None:
+    assert _platform.parse_memory("", []) is None
+
+
+def test_os_release() -> None:
+    text = 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nID=debian\n# comment=1\nVERSION_ID="13"\nbroken\n'
+    found = _platform.parse_os_release(text)
+    assert (found["ID"], found["VERSION_ID"]) == ("debian", "13")
+
+
+def program(path: Path, text: bytes = b"\x7fELF", mode: int = 0o755) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text)
+    path.chmod(mode)
+
+
+def test_pythons(tmp_path: Path) -> None:
+    for name in ("python3.13", "python3.9", "python3", "python3.13-config", "pythonw3.12"):
+        program(tmp_path / "a" / name)
+    program(tmp_path / "b/python3.13")
+    program(tmp_path / "b/python3.12")
+    program(tmp_path / "b/python3.11", mode=0o644)
+    program(tmp_path / "b/python3.10", b"#!/bin/sh\nexec pyenv\n")
+    (tmp_path / "b/python3.14").mkdir()
+    (tmp_path / "b/python3.8").symlink_to("nowhere")
+    found = _platform.pythons([str(tmp_path / "a"), str(tmp_path / "nothing"), str(tmp_path / "b")])
+    assert found == {
+        "3.9": str(tmp_path / "a/python3.9"),
+        "3.12": str(tmp_path / "b/python3.12"),
+        "3.13": str(tmp_path / "a/python3.13"),
+    }
+
+
+def recorded(root: Path, uid_map: str, files: dict[str, str]) -> None:
+    for name, text in {"proc/self/uid_map": uid_map, "proc/meminfo": "MemTotal: 2048000 kB\n", **files}.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_an_unprivileged_lxc_container(tmp_path: Path) -> None:
+    recorded(tmp_path, "0 100000 65536\n", {"proc/1/environ": "TERM=linux\0container=lxc\0"})
+    assert _platform.container(str(tmp_path / "proc"), str(tmp_path)) == {
+        "type": "lxc",
+        "unprivileged": True,
+        "vmid": None,
+    }
+
+
+def test_a_plain_host(tmp_path: Path) -> None:
+    recorded(tmp_path, "0 0 4294967295\n", {"etc/os-release": "ID=ubuntu\nVERSION_ID=24.04\n"})
+    assert _platform.container(str(tmp_path / "proc"), str(tmp_path))["type"] == "none"
+    found = _platform.platform(str(tmp_path / "proc"), str(tmp_path), path="")
+    assert (found["distribution"], found["distribution_version"]) == ("ubuntu", "24.04")
+    assert (found["memory_mib"], found["shm_mib"]) == (2000, None)
+
+
+def test_the_machine_that_runs_the_tests() -> None:
+    found = _platform.platform()
+    assert found["glibc"] is not None and found["memory_mib"] > 100
