@@ -17,7 +17,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 # What differs from one moment to the next says nothing about how to rebuild a node.
-VOLATILE = frozenset({"memory_used_mib", "processes", "holder_unknown", "recorded_at"})
+VOLATILE = frozenset({"memory_used_mib", "processes", "holder_unknown", "ecc_errors", "pcie_width", "recorded_at"})
 
 
 def stable(value: Any) -> Any:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.blackwell.inference.plugins.module_utils import _lock
 from ansible_collections.blackwell.inference.plugins.module_utils._durable import write_atomic
@@ -53,9 +52,15 @@ def existing(file: Path, stack_id: str) -> _lock.Lock | None:
         raise _compile.LockingError(f"{file}: {error}. Restore the file, or remove it to have it made again.") from error
     if lock.stack_id != stack_id:
         raise _compile.LockingError(
-            f"{file} says that it is of stack {lock.stack_id}; wanted: stack {stack_id}. Restore the file, or remove it to have it made again."
+            f"{file} says that it is of stack {lock.stack_id}; wanted: stack {stack_id}. "
+            "Restore the file, or remove it to have it made again."
         )
     return lock
+
+
+def refused(result: dict[str, Any], message: str) -> dict[str, Any]:
+    """Returned and not raised: failed_when is asked only about a result."""
+    return {**result, "failed": True, "msg": message}
 
 
 class ActionModule(ActionBase):
@@ -63,22 +68,21 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+        result: dict[str, Any] = super().run(tmp, task_vars)
         _validated, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         plan = json.loads(json.dumps(arguments["plan"]))
         wrong = problems(plan, PLAN, "plan")
         if wrong:
-            raise AnsibleActionFail("The plan cannot be used; wanted: the plan that stack_plan returned.\n  - " + "\n  - ".join(wrong))
+            return refused(result, "The plan cannot be used; wanted: the plan that stack_plan returned.\n  - " + "\n  - ".join(wrong))
         folder = Path(arguments["path"])
         file = folder / f"{plan['stack_id']}.lock"
         try:
-            lock, changed = self._lock(plan, file, arguments)
+            lock, changed = self._get(plan, file, arguments)
         except _compile.LockingError as error:
-            raise AnsibleActionFail(str(error)) from error
+            return refused(result, str(error))
         except OSError as error:
-            raise AnsibleActionFail(
-                f"The folder of locks {folder} cannot be used: {error.strerror}. Wanted: a folder on the controller that can be written."
-            ) from error
+            wanted = "wanted: a folder on the controller that can be written"
+            return refused(result, f"The folder of locks {folder} cannot be used: {error.strerror}; {wanted}.")
         content = lock.text()
         files = [{"name": entry.name, "filename": entry.filename, "sha256": entry.sha256, "size": entry.size} for entry in lock.files()]
         result |= {"changed": changed, "path": str(file), "lock_id": lock.id, "stack_id": plan["stack_id"]}
@@ -88,7 +92,7 @@ class ActionModule(ActionBase):
             result["diff"] = {"before": before, "after": content, "before_header": str(file), "after_header": str(file)}
         return result
 
-    def _lock(self, plan: dict[str, Any], file: Path, arguments: dict[str, Any]) -> tuple[_lock.Lock, bool]:
+    def _get(self, plan: dict[str, Any], file: Path, arguments: dict[str, Any]) -> tuple[_lock.Lock, bool]:
         if self._task.check_mode and not file.parent.is_dir():
             return self._make(plan, arguments), True
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.blackwell.inference.plugins.plugin_utils import _knowledge, _report, _resolver, _servers
 from ansible_collections.blackwell.inference.plugins.plugin_utils._conflicts import PlanError
@@ -28,13 +27,14 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result = super().run(tmp, task_vars)
+        result: dict[str, Any] = super().run(tmp, task_vars)
         _validated, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         # Variables carry the templating engine's own types; a plan is made of plain ones.
         gpu, model, request, stack = (json.loads(json.dumps(arguments[name])) for name in ARGUMENTS)
         try:
             plan = _resolver.resolve(_knowledge.load(), gpu, model, request, stack)
         except (InputError, PlanError, _knowledge.KnowledgeError) as error:
-            raise AnsibleActionFail(str(error)) from error
+            # Returned and not raised: failed_when is asked only about a result.
+            return {**result, "failed": True, "msg": str(error)}
         servers = _servers.servers(plan["launch"], gpu)
         return {**result, "changed": False, "plan": plan, "servers": servers, "report": _report.render(plan, gpu, model)}

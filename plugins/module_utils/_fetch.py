@@ -17,9 +17,9 @@ import os
 import threading
 import urllib.error
 import urllib.parse
-import urllib.request
 from typing import Any, Callable, NoReturn
 
+from ansible.module_utils.urls import open_url
 from ansible_collections.blackwell.inference.plugins.module_utils._durable import CHUNK, sync_folder
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 from ansible_collections.blackwell.inference.plugins.module_utils._wheelhouse import PARTIAL, Wanted
@@ -45,11 +45,11 @@ def shown(url: str) -> str:
 def opener(timeout: float) -> Opener:
     """TLS is verified against the system's certificates; a stalled server ends in a time-out, not in a hang."""
 
-    def open_url(url: str, headers: dict[str, str]) -> Any:
-        request = urllib.request.Request(url, headers={"User-Agent": "blackwell.inference", **headers})
-        return urllib.request.urlopen(request, timeout=timeout)
+    def open_one(url: str, headers: dict[str, str]) -> Any:
+        # Not decompressed on the way: sizes, ranges and hashes are those of the stored file.
+        return open_url(url, headers=headers, timeout=timeout, http_agent="blackwell.inference", decompress=False)
 
-    return open_url
+    return open_one
 
 
 class Fetcher:
@@ -58,14 +58,14 @@ class Fetcher:
     def __init__(
         self,
         folder: str,
-        open_url: Opener,
+        open_one: Opener,
         sleep: Callable[[float], None],
         index_url: str | None = None,
         retries: int = 3,
         threads: int = 4,
     ) -> None:
         self.folder = folder
-        self.open_url = open_url
+        self.open_one = open_one
         self.sleep = sleep
         self.index_url = index_url
         self.retries = retries
@@ -93,9 +93,7 @@ class Fetcher:
         part = os.path.join(self.folder, PARTIAL, wanted.sha256)
         url = wanted.url or self._retrying(wanted, lambda: self._address(wanted))
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-            raise Refusal(
-                f"The address of {wanted.filename}", shown(url), "an http or https address", "Correct the index or URL"
-            )
+            raise Refusal(f"The address of {wanted.filename}", shown(url), "an http or https address", "Correct the index or URL")
         self._retrying(wanted, lambda: self._download(wanted, url, part))
         path = os.path.join(self.folder, wanted.filename)
         os.chmod(part, 0o644)
@@ -133,7 +131,7 @@ class Fetcher:
                 "Set index_url, or copy the file into the wheelhouse",
             )
         page_url = f"{self.index_url.rstrip('/')}/{wanted.project}/"
-        with contextlib.closing(self.open_url(page_url, {"Accept": JSON_TYPE})) as answer:
+        with contextlib.closing(self.open_one(page_url, {"Accept": JSON_TYPE})) as answer:
             text = answer.read(PAGE_LIMIT)
             base = answer.geturl()
         return find_url(text, wanted, base)
@@ -144,7 +142,7 @@ class Fetcher:
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         if offset == 0 or offset != wanted.size:
             try:
-                answer = self.open_url(url, headers)
+                answer = self.open_one(url, headers)
             except urllib.error.HTTPError as error:
                 if error.code != 416:
                     raise
@@ -203,8 +201,7 @@ def _wrong_hash(wanted: Wanted, found: str, url: str) -> NoReturn:
         f"The file {wanted.filename} from {shown(url)}",
         f"sha256 {found}",
         f"sha256 {wanted.sha256}",
-        "The download was removed. Find out whether the server or the lock is wrong; make the lock again only if you"
-        " trust the new file",
+        "The download was removed. Find out whether the server or the lock is wrong; make the lock again only if you trust the new file",
         file=wanted.filename,
     )
 

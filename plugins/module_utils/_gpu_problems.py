@@ -24,6 +24,7 @@ def find(gpu: dict[str, Any], raw: dict[str, Any], expected: str | None) -> list
     problems += _nodes(gpu, raw)
     for device in gpu["devices"]:
         problems += _device(device, gpu)
+    problems += _unbound(gpu, raw)
     problems += _modes(gpu)
     problems += _capabilities(gpu, expected)
     if gpu["container"]["type"] == "lxc" and gpu["container"]["unprivileged"] is False:
@@ -180,6 +181,21 @@ def _device(device: dict[str, Any], gpu: dict[str, Any]) -> list[Problem]:
                     "seat the card again, check the riser and the slot's wiring")
         )  # fmt: skip
     return found
+
+
+def _unbound(gpu: dict[str, Any], raw: dict[str, Any]) -> list[Problem]:
+    """Cards beside working ones that another kernel driver has, or none."""
+    if not gpu["driver"]["loaded"]:
+        return []
+    bound = {card["address"]: card["driver"] for card in raw["sysfs"]}
+    return [
+        error("gpu_without_driver", f"GPU {device['index']} ({device['pci_address']}) is bound to "
+              f"{bound[device['pci_address']] or 'no kernel driver'}", "the nvidia kernel driver",
+              "blacklist the other driver (nouveau) and restart the node, or look at dmesg for why nvidia refused the card")
+        for device in gpu["devices"]
+        if device["pci_address"] in bound and bound[device["pci_address"]] != "nvidia"
+        and device["pci_address"] not in raw["proc"]["gpus"]
+    ]  # fmt: skip
 
 
 def _modes(gpu: dict[str, Any]) -> list[Problem]:

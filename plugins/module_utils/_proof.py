@@ -143,7 +143,7 @@ def gather(path: str, exempt: Iterable[dict[str, Any]], help_output: HelpOutput)
         lock=lock,
         problem=_stack.problem(path),
         installed=distributions(folder),
-        code={},
+        code=scan_tree(folder),
         help=help_output,
         exempt=[one["file"] for one in exempt],
     )

@@ -68,8 +68,8 @@ def parse_properties(key: str, value: str) -> dict[str, str]:
 
 def render_properties(key: str, properties: Mapping[str, str]) -> str:
     # "order=1" is easier to read than "1", which means the same.
-    default = DEFAULT_PROPERTY.get(kind_of(key), "") if key != "startup" else ""
-    bare = [properties[default]] if default in properties else []
+    default = DEFAULT_PROPERTY.get(kind_of(key), "") if key != "startup" else None
+    bare = [properties[default]] if default is not None and default in properties else []
     return ",".join(bare + [f"{name}={value}" for name, value in properties.items() if name != default])
 
 

@@ -33,7 +33,7 @@ options:
     type: str
   vmid:
     description:
-      - The container's number on its Proxmox node, returned as RV(ansible_facts.gpu.container.vmid). It cannot be known
+      - The container's number on its Proxmox node, returned as C(container.vmid). It cannot be known
         from inside.
     type: int
   timeout:

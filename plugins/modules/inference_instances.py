@@ -14,7 +14,8 @@ description:
   - Restarts only what changed, is not active, or was started with an earlier configuration or on another stack.
   - Waits for the health of all at the same time, and shows the journal of those that do not come up.
   - Creates the service user when it is absent.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

@@ -12,7 +12,8 @@ description:
   - Makes a virtual environment from the wheels of a wheelhouse, offline, each verified by its hash.
   - An environment made from another lock is replaced as a whole. Nothing is ever installed into an existing one.
   - A run that was interrupted leaves nothing that a later run takes for done.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

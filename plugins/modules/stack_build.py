@@ -13,7 +13,8 @@ description:
     store's wheels. Its files are hard links into the store's cache.
   - The manifest, written last, makes the folder a stack. A folder without a valid one is removed.
   - A finished stack is never changed. Building never touches the one in use.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

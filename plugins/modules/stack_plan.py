@@ -129,6 +129,35 @@ plan:
       description: What the operator should know.
       type: list
       elements: str
+servers:
+  description: One entry for each instance, as M(blackwell.inference.inference_instances) takes them.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    index:
+      description: Number of the instance.
+      type: int
+      sample: 0
+    port:
+      description: Its port.
+      type: int
+      sample: 30000
+    gpu:
+      description: UUID of its GPU.
+      type: str
+      sample: GPU-00000000-0000-4000-8000-000000000000
+    compute_capability:
+      description: Measured capability of that GPU.
+      type: str
+      sample: '12.0'
+    args:
+      description: Arguments of SGLang, without host and port.
+      type: list
+      elements: str
+    env:
+      description: Environment of the server.
+      type: dict
 report:
   description: The plan as a table for people.
   returned: success

@@ -11,7 +11,8 @@ short_description: Make a stack the current one
 description:
   - Points the link C(current) to a stack and C(previous) to the one that was current before, each in one step.
   - Services that run keep their stack until they are restarted.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

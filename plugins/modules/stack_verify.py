@@ -13,7 +13,8 @@ description:
     engine import and list its flags as the service user.
   - Writes a proof for each GPU when everything is right. Services start only with one. A valid proof is not repeated.
   - Creates the service user when it is absent.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

@@ -13,7 +13,8 @@ description:
   - What was verified once is remembered with its size and time, so that a later run reads no file again.
   - An interrupted download is continued by the next run.
   - Removes nothing that is not wanted any more.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

@@ -118,7 +118,9 @@ def _binaries(knowledge: Knowledge, pins: Mapping[str, Any], torch: Mapping[str,
         ("kernel_code_absent", kernel),
         ("torch_code_absent", _code_of(knowledge, "torch", pins["torch"]).get(host.machine)),
     ):
-        for capability, _memory in host.classes if code else []:
+        if code is None:
+            continue
+        for capability, _memory in host.classes:
             if not any(runs_as(f"sm_{arch}", capability) for arch in code["runs"]):
                 yield finding, {"capability": capability, "found": ", ".join(code["runs"])}
 
@@ -219,7 +221,7 @@ def _add_reasons(knowledge: Knowledge, candidate: Candidate, found: list[Finding
     option = f"SGLang {candidate.release}"
     for rule, context in candidate.matched:
         if "refuse" in rule.then:
-            candidate.reasons.append(reason(rule, option, shared | context))
+            candidate.reasons.append(reason(rule, option, {**shared, **context}))
     for finding, fields in found:
         for rule in about(knowledge.rules, finding, shared | fields):
             if "refuse" not in rule.then:

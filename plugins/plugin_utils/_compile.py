@@ -95,6 +95,8 @@ def environment(surroundings: Mapping[str, str], index_url: str | None) -> dict[
 
 def command(uv: str, question: Question, folder: Path) -> list[str]:
     argv = [uv, "pip", "compile", str(folder / "requirements.in"), "--format", "pylock.toml", "--no-config", "--no-build"]
+    # uv believes an index's page for ten minutes: a file that was replaced since would be locked with its old hash.
+    argv.append("--refresh")
     argv += ["--no-header", "--no-annotate", "--python-version", question.python, "--python-platform", question.platform]
     argv += ["--exclude-newer", question.as_of]
     for option, listed in (("--constraints", question.constraints), ("--overrides", question.overrides)):

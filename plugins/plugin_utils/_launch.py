@@ -117,7 +117,7 @@ def launch(
             decisions.append(decision(f"environment {key}", value, rule.because, rule.source))
     mode = "data_parallel" if host.tensor_parallel == 1 or host.instances > 1 else "tensor_parallel"
     each = "one GPU" if host.tensor_parallel == 1 else f"{host.tensor_parallel} GPUs"
-    because = f"one independent server for each of {host.instances} x {each}: no traffic between cards, and one that fails takes no other with it."
+    because = f"one server for each of {host.instances} x {each}: no traffic between them, and one that fails takes no other along."
     decisions.insert(
         0,
         decision("instances", host.instances, because, "design of this collection" if "instances" not in request else "request.instances"),

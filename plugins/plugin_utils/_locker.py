@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import tomllib
 from ansible_collections.blackwell.inference.plugins.module_utils._lock import ANY, Lock, Requirement, normalized
 from ansible_collections.blackwell.inference.plugins.plugin_utils import _compile
 from ansible_collections.blackwell.inference.plugins.plugin_utils._compile import LockingError, Question, Run

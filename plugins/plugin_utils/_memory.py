@@ -30,7 +30,8 @@ def _reserve(policy: Mapping[str, Any], total: int, host: Host, vision: bool, sp
     reserve += policy["prefill_sizes_mib"] + policy["per_rank_mib"] * host.tensor_parallel
     if total > policy["large_card_mib"]:
         reserve = max(reserve, policy["least_mib_on_large_cards"])
-    return reserve + (policy["vision_mib"] if vision else 0) + (policy["speculative_mib"] if speculative else 0)
+    reserve += policy["vision_mib"] if vision else 0
+    return float(reserve + (policy["speculative_mib"] if speculative else 0))
 
 
 def share(

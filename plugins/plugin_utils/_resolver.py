@@ -37,7 +37,7 @@ def _search(
     knowledge: Knowledge, host: _host.Host, base: _host.Fields, request: Mapping[str, Any], mtp: bool
 ) -> tuple[Candidate | None, list[Candidate]]:
     """The newest release that nothing stands against, and those that were looked at before it."""
-    refused = []
+    refused: list[Candidate] = []
     for name in knowledge.newest_first:
         candidate = consider(knowledge, name, host, base, request, mtp)
         if not candidate.reasons:
@@ -186,7 +186,7 @@ def resolve(knowledge: Knowledge, gpu: Any, model: Any, request: Any = None, sta
     launched, launch_decisions = _launch.launch(candidate, host, model, wishes, share, given_ports, mtp)
     support, support_decisions = _support(knowledge, candidate, host)
     decisions = support_decisions + _stack_decisions(knowledge, candidate, chosen, "sglang_version" in wishes)
-    decisions += launch_decisions + [speculative_decision]
+    decisions += [*launch_decisions, speculative_decision]
     if stack is not None:
         decisions.append(compare(stack, chosen))
     for rule, context in candidate.matched + candidate.remarks:

@@ -54,7 +54,7 @@ def test_missing_model_folder(site: Site) -> None:
 
 
 def test_a_container_id_of_something_else_is_never_touched(site: Site) -> None:
-    in_node("pct create 210 local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst --hostname somebody --unprivileged 1 --rootfs local:2")
+    in_node("pct create 210 local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst --hostname somebody --unprivileged 1 --rootfs local-lvm:2")
     try:
         before = in_node("cat /etc/pve/lxc/210.conf")
         run = site("-e", "pve_container_vmid=210")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_an_interrupted_removal_is_finished_later(tmp_path: Path, monkeypatch: p
     def fail(_path: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_durable.shutil, "rmtree", fail)
+    monkeypatch.setattr(shutil, "rmtree", fail)
     with pytest.raises(KeyboardInterrupt):
         _durable.remove_tree(str(folder))
     assert not folder.exists()

@@ -268,6 +268,27 @@ def test_a_lost_gpu_keeps_its_identity_and_the_others_their_order() -> None:
     assert devices[3]["uuid"] == "GPU-00000003-1111-2222-3333-444444444444" and devices[3]["memory_mib"] is None
 
 
+def test_a_card_that_the_service_may_not_open_is_not_lost() -> None:
+    raw = machine(REFERENCE)
+    raw["nvml"]["devices"].pop(3)
+    raw["nodes"]["/dev/nvidia3"].update(openable=False, error="Permission denied")
+    gpu = assemble(raw)
+    assert gpu["count"] == 8 and gpu["devices"][3]["lost"] is False
+    assert codes(gpu) == [("device_node_not_accessible", "error")]
+
+
+@pytest.mark.parametrize(("bound", "says"), [("nouveau", "bound to nouveau"), (None, "bound to no kernel driver")])
+def test_a_card_of_another_driver_is_named_and_not_lost(bound: str | None, says: str) -> None:
+    raw = machine("rtx-pro-6000-server-x2")
+    address = raw["sysfs"][1]["address"]
+    raw["sysfs"][1]["driver"] = bound
+    raw["nvml"]["devices"].pop()
+    del raw["proc"]["gpus"][address], raw["nodes"]["/dev/nvidia1"]
+    gpu = assemble(raw)
+    assert [device["lost"] for device in gpu["devices"]] == [False, False]
+    assert codes(gpu) == [("gpu_without_driver", "error")] and says in gpu["problems"][0]["found"]
+
+
 def test_a_container_with_some_of_the_nodes_cards() -> None:
     raw = machine(REFERENCE)
     for number in (4, 5, 6, 7):

@@ -87,6 +87,19 @@ def test_access_is_tried_as_the_service_user(open_path: Path) -> None:
     assert os.geteuid() == 0, "only the child changed its user"
 
 
+def test_the_service_user_has_none_of_roots_groups(open_path: Path) -> None:
+    os.mknod(open_path / "nvidia0", 0o660 | 0o020000, os.makedev(1, 3))
+    (open_path / "nvidia0").chmod(0o660)
+    found = sources.device_nodes(str(open_path), [0])
+    before = os.getgroups()
+    os.setgroups([0])
+    try:
+        sources.check_access(found, "nobody", 10)
+    finally:
+        os.setgroups(before)
+    assert found["/dev/nvidia0"]["openable"] is False
+
+
 def test_root_can_open_both(open_path: Path) -> None:
     found = nodes(open_path)
     sources.check_access(found, None, 10)

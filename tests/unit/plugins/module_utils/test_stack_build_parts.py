@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.blackwell.inference.plugins.module_utils import (
-    _durable,
     _environment,
     _manifest,
     _stack,
@@ -197,7 +196,7 @@ STEPS = [
     (_manifest, "compose"),
     (_stack, "sync_file_system"),
     (_stack, "sync_folder"),
-    (_durable.os, "replace"),
+    (os, "replace"),
 ]
 
 

@@ -27,6 +27,7 @@ def tree(tmp_path: Path) -> Path:
     put(packages / "torch-2.14.1.dist-info/METADATA", "Metadata-Version: 2.4\nName: torch\nVersion: 2.14.1\n\nVersion: 9\n")
     put(packages / "sglang_kernel-0.4.10.dist-info/METADATA", "Name: sglang_kernel\nVersion: 0.4.10\n")
     put(packages / "broken-1.dist-info/METADATA", "nothing here\n")
+    put(packages / "bodied-1.dist-info/METADATA", "Name: bodied\n\nVersion: 9 is only in its description\n")
     put(packages / "empty-1.dist-info/INSTALLER", "uv\n")
     put(root / "manifest.json", json.dumps({"lock_id": "0123456789abcdef", "files": []}))
     put(root / "cuda/bin/nvcc", "#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n", 0o755)

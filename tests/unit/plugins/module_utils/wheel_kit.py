@@ -46,15 +46,15 @@ def write_wheel(
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         record += f"{path},sha256={digest},{len(data)}\n"
     content[f"{info}/RECORD"] = (record + f"{info}/RECORD,,\n").encode()
-    path = folder / f"{stem}-py3-none-any.whl"
+    wheel = folder / f"{stem}-py3-none-any.whl"
     folder.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(wheel, "w") as archive:
         for member, data in content.items():
             entry = zipfile.ZipInfo(member)
             entry.external_attr = (0o100755 if member in executable else 0o100644) << 16
             archive.writestr(entry, data)
-    data = path.read_bytes()
-    return Requirement(name, version, hashlib.sha256(data).hexdigest(), path.name, len(data))
+    data = wheel.read_bytes()
+    return Requirement(name, version, hashlib.sha256(data).hexdigest(), wheel.name, len(data))
 
 
 def lock_of(requirements: list[Requirement], toolkit: list[Requirement] | None = None, python: str = PYTHON) -> Lock:

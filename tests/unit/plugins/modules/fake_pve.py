@@ -117,7 +117,7 @@ class FakePve:
             lock = self.locks.get(vmid) or []
             return {"status": "running" if vmid in self.running else "stopped", **({"lock": lock.pop(0)} if lock else {})}
         if method == "put":
-            if data.pop("digest", None) not in (self.digest(vmid), None):
+            if rest == "config" and data.pop("digest") != self.digest(vmid):
                 raise ResourceException("detected modified configuration - file changed by other user? Try again.", 255)
             if rest == "resize":
                 config["rootfs"] = f"{config['rootfs'].split(',')[0]},size={data['size']}"

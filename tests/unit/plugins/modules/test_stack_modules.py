@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.blackwell.inference.plugins.module_utils import _account, _stack, _uv
+from ansible_collections.blackwell.inference.plugins.module_utils import _account, _durable, _stack, _uv
 from ansible_collections.blackwell.inference.plugins.module_utils._lock import Lock
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 from ansible_collections.blackwell.inference.plugins.modules import (
@@ -233,7 +233,7 @@ def test_a_stack_of_another_build_in_progress_is_waited_for(play: Play, monkeypa
     lock = play.lock(RIGHT)
     play.fetch(lock)
     (play.store / "stacks").mkdir()
-    with stack_build._durable.exclusive(str(play.store / "stacks" / ".lock"), 0), pytest.raises(Refusal, match="another run"):
+    with _durable.exclusive(str(play.store / "stacks" / ".lock"), 0), pytest.raises(Refusal, match="another run"):
         play.build(lock)
     assert play.build(lock)["changed"]
 
@@ -266,7 +266,7 @@ def test_a_fetched_wheel_that_is_truncated_later_is_fetched_again(play: Play) ->
 
 def test_a_disk_that_is_too_small_is_told_before_the_first_byte(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = play.lock(RIGHT)
-    monkeypatch.setattr(wheelhouse._durable, "free_bytes", lambda _path: 1000)
+    monkeypatch.setattr(_durable, "free_bytes", lambda _path: 1000)
     for check_mode in (True, False):
         with pytest.raises(Refusal, match="1000 bytes free"):
             play.fetch(lock, check_mode)
