@@ -75,7 +75,8 @@ class ActionModule(ActionBase):
         if wrong:
             return refused(result, "The plan cannot be used; wanted: the plan that stack_plan returned.\n  - " + "\n  - ".join(wrong))
         folder = Path(arguments["path"])
-        file = folder / f"{plan['stack_id']}.lock"
+        # A folder of locks lies in the inventory's folder, where ansible reads every file but those with an ending such as .txt.
+        file = folder / f"{plan['stack_id']}.lock.txt"
         try:
             lock, changed = self._get(plan, file, arguments)
         except _compile.LockingError as error:

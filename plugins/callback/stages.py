@@ -12,7 +12,8 @@ type: aggregate
 short_description: Print how long each stage of a run took
 description:
   - Prints one line for each play with its seconds when the run ends.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 requirements:
   - enable it with C(callbacks_enabled = blackwell.inference.stages) in C(ansible.cfg)
 """

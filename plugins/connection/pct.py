@@ -157,7 +157,7 @@ def unreachable(vmid: int, host: str, verdict: str) -> str:
     return f"Container {vmid} on {host} cannot be entered. Found: {found}. Wanted: a running container. Do: {do}."
 
 
-class Connection(SSHConnection):  # type: ignore[misc]
+class Connection(SSHConnection):
     """A container of the node that the parent class connects to."""
 
     transport = "blackwell.inference.pct"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import time
 import urllib.error
-import urllib.request
 from typing import Any
 
+from ansible.module_utils.urls import open_url
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 
 
@@ -20,7 +20,7 @@ def request(url: str, api_key: str, body: dict[str, Any] | None, timeout: float)
     headers = {"Authorization": f"Bearer {api_key}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=data, headers=headers), timeout=timeout) as response:
+        with open_url(url, method="POST" if data else "GET", data=data, headers=headers, timeout=timeout, use_proxy=False) as response:
             answer = json.load(response)
     except urllib.error.HTTPError as error:
         text = error.read(2000).decode(errors="replace")

@@ -13,10 +13,7 @@ import stat
 from dataclasses import dataclass
 
 from ansible_collections.blackwell.inference.plugins.module_utils._durable import write_atomic
-
-
-class FileError(Exception):
-    """A file cannot be managed; the message says what was found, what was wanted and what to do."""
+from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ def read(path: str) -> FileState | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
-        raise FileError(f"found: {path} is not a regular file; wanted: a file this collection writes; do: move it away")
+        raise Refusal(f"The path {path}", "not a regular file", "a file that this collection writes", "Move it away")
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         content = file.read()
     return FileState(path, content, status.st_mode & 0o7777, _user(status.st_uid), _group(status.st_gid))
@@ -51,15 +48,20 @@ def differs(old: FileState | None, new: FileState) -> bool:
 
 
 def write(new: FileState) -> None:
-    """Write atomically; the folder above is made when absent."""
+    """Write atomically and read back; the folder above is made when absent."""
     try:
         owner = (pwd.getpwnam(new.owner).pw_uid, grp.getgrnam(new.group).gr_gid)
     except KeyError:
-        raise FileError(
-            f"found: no account {new.owner}:{new.group}; wanted: the owner of {new.path}; do: create the account first"
+        raise Refusal(
+            f"The owner of {new.path}",
+            f"no account {new.owner}:{new.group}",
+            "that account",
+            "Create it first, as inference_instances does",
         ) from None
     os.makedirs(os.path.dirname(new.path), mode=0o755, exist_ok=True)
     write_atomic(new.path, new.content.encode("utf-8", "surrogateescape"), new.mode, owner)
+    if differs(read(new.path), new):
+        raise Refusal(f"The file {new.path}", "another state than was written", "the new one", "See who else writes it")
 
 
 def diff(old: FileState | None, new: FileState) -> dict[str, str]:

@@ -10,10 +10,10 @@ import json
 import os
 import time
 import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from ansible.module_utils.urls import open_url
 from ansible_collections.blackwell.inference.plugins.module_utils import _files
 from ansible_collections.blackwell.inference.plugins.module_utils._files import FileState
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
@@ -114,7 +114,7 @@ def await_ready(
 def get_json(url: str) -> dict[str, Any]:
     """Fetch url; an HTTP error's body counts as the answer, since readiness endpoints explain themselves there."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with open_url(url, timeout=5, use_proxy=False) as response:
             body = response.read()
     except urllib.error.HTTPError as error:
         body = error.read()

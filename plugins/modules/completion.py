@@ -10,7 +10,8 @@ module: completion
 short_description: Fetch one completion from an OpenAI-compatible endpoint
 description:
   - Sends one chat request with a prompt that was never used before and returns the answer. Changes nothing.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

@@ -122,7 +122,7 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.blackwell.inference.plugins.module_utils import _account, _files, _health, _instances
+from ansible_collections.blackwell.inference.plugins.module_utils import _account, _health, _instances
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal, from_os_error
 from ansible_collections.blackwell.inference.plugins.module_utils._units import Instance, Settings
 
@@ -208,8 +208,6 @@ def main() -> None:
         result = reconcile(module)
     except Refusal as refusal:
         module.fail_json(**refusal.result())
-    except _files.FileError as error:
-        module.fail_json(msg=str(error))
     except OSError as error:
         module.fail_json(**from_os_error(error, "The services").result())
     module.exit_json(**result)

@@ -12,7 +12,8 @@ description:
   - Writes the files that a service consists of, enables it, and starts or restarts it when a file changed, when it is not
     active, or when an earlier run was interrupted between writing and restarting.
   - Waits until the service answers that it is ready, and shows its journal when it does not.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

@@ -9,7 +9,8 @@ description:
   - Checks the variables of every host in the groups C(pve_nodes) and C(inference) against the roles' argument specifications,
     names variables that have a role's prefix but that no role knows, and checks what must agree across hosts.
   - Lists all findings at once. Runs on the controller and contacts no host.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

@@ -8,7 +8,8 @@ short_description: Record what was measured, chosen and installed
 description:
   - Writes files on the controller, each only when its content changed apart from values that differ from moment to moment
     (memory in use, processes, the time of the record).
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

@@ -49,7 +49,7 @@ options:
 EXAMPLES = r"""
 - name: Build the stack
   blackwell.inference.stack_build:
-    lock: "{{ lookup('ansible.builtin.file', 'locks/4f1d2c3b4a596877.lock') }}"
+    lock: "{{ lookup('ansible.builtin.file', 'locks/4f1d2c3b4a596877.lock.txt') }}"
     uv_lock: "{{ lookup('ansible.builtin.file', 'uv.lock') }}"
 """
 

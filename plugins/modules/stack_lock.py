@@ -8,9 +8,11 @@ short_description: Lock every distribution of a plan with its hash
 description:
   - Asks C(uv pip compile) on the controller for the closure of the plan's SGLang, as of the day that the plan names, wheels only,
     with the plan's constraints and overrides, and for the compile toolkit apart from it.
-  - Writes one file, C(<stack_id>.lock), with exactly one wheel and its sha256 for each distribution. The same plan gives the same bytes.
+  - Writes one file, C(<stack_id>.lock.txt), with exactly one wheel and its sha256 for each distribution.
+    The same plan gives the same bytes.
   - A lock that is already there is used without any network, so a site without network brings its locks from elsewhere.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:
@@ -54,7 +56,7 @@ path:
   description: The lock file on the controller.
   returned: success
   type: str
-  sample: /etc/ansible/locks/df8636182dbddad5.lock
+  sample: /etc/ansible/locks/df8636182dbddad5.lock.txt
 lock_id:
   description: Names the closure; the stack's folder has this name.
   returned: success

@@ -9,7 +9,8 @@ description:
   - Finds the newest SGLang release that the GPUs, the driver, the platform and the model can run, and how it is started.
   - Works on the controller from facts and from the collection's knowledge base; contacts no host and writes nothing.
   - Fails, with the fewest facts that conflict and the nearest ways out, when there is no such release.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

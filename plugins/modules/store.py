@@ -12,7 +12,8 @@ description:
   - Creates C(wheels), C(cache), C(stacks) and C(models) under one root on a Proxmox node, with the owners that let the node
     fetch, the build container build, and nobody else write.
   - Refuses a store whose folders lie on different file systems, since a new stack is made of hard links into the cache.
-author: blackwell.inference contributors
+author:
+  - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
 attributes:
   check_mode:

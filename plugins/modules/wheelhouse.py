@@ -96,7 +96,7 @@ options:
 EXAMPLES = r"""
 - name: Fetch the wheels of a stack
   blackwell.inference.wheelhouse:
-    lock: "{{ lookup('ansible.builtin.file', 'locks/4f1d2c3b4a596877.lock') }}"
+    lock: "{{ lookup('ansible.builtin.file', 'locks/4f1d2c3b4a596877.lock.txt') }}"
     index_url: https://index.example.com/simple/
 
 - name: Fetch the driver's installer

@@ -135,7 +135,7 @@ def explain(err: str, question: Question) -> str:
     if any(word in text for word in _UNREACHABLE):
         remedy = (
             "Check the index (option index_url). A site without network uses an existing lock: "
-            "put <stack id>.lock, made elsewhere from the same plan, into the folder of locks."
+            "put <stack id>.lock.txt, made elsewhere from the same plan, into the folder of locks."
         )
     elif "No solution found" in text:
         remedy = (

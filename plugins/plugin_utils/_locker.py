@@ -12,15 +12,13 @@ from urllib.parse import unquote, urlsplit
 
 import tomllib
 from ansible_collections.blackwell.inference.plugins.module_utils._lock import ANY, Lock, Requirement, normalized
-from ansible_collections.blackwell.inference.plugins.plugin_utils import _compile
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _compile, _packaging
 from ansible_collections.blackwell.inference.plugins.plugin_utils._compile import LockingError, Question, Run
-from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
-def tags(python: str, platform: str) -> dict[Tag, int]:
+def tags(python: str, platform: str) -> dict[_packaging.Tag, int]:
     """Every tag that the target accepts, with its rank: 0 is the best."""
     machine, _dash, manylinux = platform.partition("-manylinux_2_")
     platforms = []
@@ -33,7 +31,7 @@ def tags(python: str, platform: str) -> dict[Tag, int]:
     platforms.append(f"linux_{machine}")
     version = (3, int(python.partition(".")[2]))
     interpreter = f"cp3{version[1]}"
-    ordered = [*cpython_tags(version, [interpreter], platforms), *compatible_tags(version, interpreter, platforms)]
+    ordered = [*_packaging.cpython_tags(version, [interpreter], platforms), *_packaging.compatible_tags(version, interpreter, platforms)]
     return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
 
 
@@ -41,13 +39,13 @@ def _filename(wheel: Mapping[str, Any]) -> str:
     return str(wheel.get("name") or unquote(PurePosixPath(urlsplit(str(wheel.get("url", ""))).path).name))
 
 
-def _ranked(name: str, wheels: list[Mapping[str, Any]], accepted: Mapping[Tag, int]) -> list[tuple[int, str, Mapping[str, Any]]]:
+def _ranked(name: str, wheels: list[Mapping[str, Any]], accepted: Mapping[_packaging.Tag, int]) -> list[tuple[int, str, Mapping[str, Any]]]:
     found = []
     for wheel in wheels:
         filename = _filename(wheel)
         try:
-            _project, _version, build, offered = parse_wheel_filename(filename)
-        except InvalidWheelFilename as error:
+            _project, _version, build, offered = _packaging.parse_wheel_filename(filename)
+        except _packaging.InvalidWheelFilename as error:
             raise LockingError(f"The index offers {filename} for {name}; wanted: a wheel's file name. {error}") from error
         ranks = [accepted[tag] for tag in offered if tag in accepted]
         if ranks:
@@ -56,7 +54,7 @@ def _ranked(name: str, wheels: list[Mapping[str, Any]], accepted: Mapping[Tag, i
     return [(rank, filename, wheel) for rank, _build, filename, wheel in sorted(found, key=lambda entry: entry[:3])]
 
 
-def requirements(pylock: str, accepted: Mapping[Tag, int]) -> list[Requirement]:
+def requirements(pylock: str, accepted: Mapping[_packaging.Tag, int]) -> list[Requirement]:
     """One requirement for each distribution of a pylock.toml, sorted by name."""
     found = []
     for package in tomllib.loads(pylock).get("packages", []):

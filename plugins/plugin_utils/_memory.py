@@ -51,7 +51,7 @@ def share(
 
     def left(ranks: int) -> float:
         """Bytes that one card has beside its part of the weights and of one request's caches."""
-        return limit * total * MIB - (weights + cache) / ranks
+        return float(limit * total * MIB - (weights + cache) / ranks)
 
     reserve = _reserve(policy, total, host, bool(model["vision"]), speculative, request.get("max_running_requests"))
     worked_out = max(0.0, floor((total - reserve) / total * 1000) / 1000)

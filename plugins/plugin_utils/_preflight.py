@@ -92,7 +92,7 @@ def unreachable_containers(groups: Mapping[str, Mapping[str, Variables]]) -> lis
     result = []
     nodes = groups.get("pve_nodes", {})
     for host, variables in sorted(groups.get("inference", {}).items()):
-        node, vmid = variables.get("pve_container_node"), variables.get("pve_container_vmid")
+        node, vmid = str(variables.get("pve_container_node")), variables.get("pve_container_vmid")
         if node not in nodes:
             wanted = f"one of {', '.join(sorted(nodes)) or 'the hosts of pve_nodes'}"
             result.append(Finding(host, f"pve_container_node {node!r}", wanted, "name a host of the group pve_nodes"))
@@ -116,7 +116,7 @@ def shared_by_two(groups: Mapping[str, Mapping[str, Variables]]) -> list[Finding
         network = variables.get("pve_container_network")
         address = network.get("address") if isinstance(network, Mapping) else None
         if address and address != "dhcp":
-            owners[("address", str(address).split("/")[0])].append(host)
+            owners[("address", str(address).partition("/")[0])].append(host)
     return [
         Finding(", ".join(hosts), f"the same {what} {value}", "one each", "change one of them")
         for (what, value), hosts in sorted(owners.items())

@@ -11,18 +11,17 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _packaging
 
 
 @lru_cache(maxsize=4096)
-def version(text: str) -> Version:
-    return Version(text)
+def version(text: str) -> _packaging.Version:
+    return _packaging.Version(text)
 
 
 @lru_cache(maxsize=1024)
-def _specifier(text: str) -> SpecifierSet:
-    return SpecifierSet(text)
+def _specifier(text: str) -> _packaging.SpecifierSet:
+    return _packaging.SpecifierSet(text)
 
 
 @lru_cache(maxsize=16384)

@@ -9,14 +9,14 @@ from typing import Any
 
 
 def servers(launch: dict[str, Any], gpu: dict[str, Any]) -> list[dict[str, Any]]:
-    """Give each planned instance its port, its GPU and that GPU's measured capability."""
+    """Give each planned instance its port, its GPU (or GPUs, joined by commas) and the measured capability."""
     capabilities = {device["uuid"]: device["compute_capability"] for device in gpu["devices"]}
     return [
         {
             "index": index,
             "port": port,
             "gpu": uuid,
-            "compute_capability": capabilities[uuid],
+            "compute_capability": capabilities[uuid.partition(",")[0]],
             "args": launch["args"],
             "env": launch["env"],
         }

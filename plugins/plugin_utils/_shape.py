@@ -14,8 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _packaging
 
 Shape = Any
 
@@ -24,17 +23,18 @@ def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _parses(parse: Callable[[str], Any], error: type[Exception]) -> Callable[[Any], bool]:
-    def check(value: Any) -> bool:
-        if not isinstance(value, str) or not value:
-            return False
-        try:
-            parse(value)
-        except error:
-            return False
-        return True
+def _version(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(_packaging.Version(value))
+    except _packaging.InvalidVersion:
+        return False
 
-    return check
+
+def _range(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(str(_packaging.SpecifierSet(value)))
+    except _packaging.InvalidSpecifier:
+        return False
 
 
 def _matches(pattern: str) -> Callable[[Any], bool]:
@@ -50,8 +50,8 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "count": (lambda value: _whole(value) and value >= 1, "a whole number of at least 1"),
     "num": (lambda value: _whole(value) or isinstance(value, float), "a number"),
     "bool": (lambda value: isinstance(value, bool), "true or false"),
-    "version": (_parses(Version, InvalidVersion), "a version in quotes"),
-    "range": (_parses(SpecifierSet, InvalidSpecifier), 'a version range like ">=0.5.9,<0.5.10"'),
+    "version": (_version, "a version in quotes"),
+    "range": (_range, 'a version range like ">=0.5.9,<0.5.10"'),
     "python": (_matches(r"3\.[0-9]{1,2}"), 'a Python version like "3.13"'),
     "capability": (_matches(r"[0-9]{1,2}\.[0-9]"), 'a compute capability like "12.0"'),
     "arch": (_matches(r"[0-9]{2,3}[af]?"), 'an architecture like "120a"'),

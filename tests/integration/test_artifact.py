@@ -44,4 +44,4 @@ def test_the_artifact_runs_site_yml(tmp_path: Path) -> None:
     assert run.status == 0, run.output
     # A new inventory folder has neither lock nor record yet; nothing on the hosts may change.
     assert {host for task, host in run.changed if not task.startswith(("Lock", "Record"))} == set(), run.changed
-    assert (user / "inventory" / "records" / "kpro6" / "200" / "plan.yml").is_file()
+    assert (user / "inventory" / "records" / "kpro6" / "200" / "plan.yml.txt").is_file()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -94,6 +95,8 @@ def start_index(built: Path) -> None:
     if index_serves(built):
         return
     stop_index()
+    # Locks name the wheels of the build that was served before.
+    shutil.rmtree(names.STATE / "locks", ignore_errors=True)
     with step(f"package index at {index_url()}"):
         with _LOG_FILE.open("ab") as log:
             process = subprocess.Popen(

@@ -56,14 +56,14 @@ def test_a_lock_is_made_once_and_then_needs_no_network(tmp_path: Path) -> None:
         first = act(stack_lock, arguments)
     assert first["changed"] and first["content"] == predicted["content"]
     assert first["diff"]["before"] == "" and first["diff"]["after"] == first["content"]
-    assert Path(first["path"]) == folder / f"{made['stack_id']}.lock"
+    assert Path(first["path"]) == folder / f"{made['stack_id']}.lock.txt"
     assert Path(first["path"]).read_text() == first["content"]
     assert {"name", "filename", "sha256", "size"} == set(first["files"][0])
     for check in (False, True):
         again = act(stack_lock, arguments | {"index_url": NOBODY}, check=check)
         assert not again["changed"]
         assert (again["lock_id"], again["content"]) == (first["lock_id"], first["content"])
-    assert [file.name for file in folder.iterdir()] == [f"{made['stack_id']}.lock"]
+    assert [file.name for file in folder.iterdir()] == [f"{made['stack_id']}.lock.txt"]
 
 
 def test_without_network_and_without_a_lock_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_without_network_and_without_a_lock_nothing_is_left_behind(tmp_path: Pat
 @pytest.mark.parametrize("damage", ["", "# blackwell.inference lock 1\n", "\x00\xff"])
 def test_a_damaged_lock_is_named_and_kept(tmp_path: Path, damage: str) -> None:
     made = plan()
-    file = tmp_path / f"{made['stack_id']}.lock"
+    file = tmp_path / f"{made['stack_id']}.lock.txt"
     file.write_text(damage)
-    with pytest.raises(Refused, match=f"{made['stack_id']}.lock"):
+    with pytest.raises(Refused, match=f"{made['stack_id']}.lock.txt"):
         act(stack_lock, {"plan": made, "path": str(tmp_path), "index_url": NOBODY})
     assert file.read_text() == damage
 
@@ -88,7 +88,7 @@ def test_a_lock_of_another_stack_is_refused(tmp_path: Path) -> None:
     with served.stocked() as index:
         first = act(stack_lock, {"plan": made, "path": str(folder), "index_url": index.url})
     other = {**made, "stack_id": "0123456789abcdef"}
-    (folder / "0123456789abcdef.lock").write_text(first["content"])
+    (folder / "0123456789abcdef.lock.txt").write_text(first["content"])
     with pytest.raises(Refused, match="is of stack"):
         act(stack_lock, {"plan": other, "path": str(folder), "index_url": NOBODY})
 

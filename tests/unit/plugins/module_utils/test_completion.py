@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ansible_collections.blackwell.inference.plugins.module_utils import _completion
@@ -18,7 +18,7 @@ CHAT = {"choices": [{"message": {"content": "hello"}}], "usage": {"total_tokens"
 
 
 class Handler(BaseHTTPRequestHandler):
-    answers: dict[str, tuple[int, Any]] = {}
+    answers: ClassVar[dict[str, tuple[int, Any]]] = {}
 
     def do_GET(self) -> None:
         status, body = self.answers[self.path]

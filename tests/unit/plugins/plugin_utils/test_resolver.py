@@ -161,6 +161,16 @@ def test_memory_share_follows_the_measured_sizes() -> None:
     assert fraction(plan(text)) == 0.95
 
 
+@pytest.mark.parametrize("release", ["0.5.12.post1", "0.5.23"])
+def test_every_flag_is_one_of_the_releases_own(release: str) -> None:
+    known = set((ROOT / f"tests/lab/sim/engine/flags-{release}.txt").read_text().split())
+    usable = {"model.mtp": {"configured": True, "indexed": True, "files": [], "usable": True}}
+    wishes = {"speculative": "mtp", "tensor_parallel": 2, "context_length": 4096, "max_running_requests": 8, "mamba_strategy": "no_buffer"}
+    for changes, request in (({}, {}), (usable, wishes)):
+        args = plan(changes, {**request, "sglang_version": release})["launch"]["args"]
+        assert {entry for entry in args if entry.startswith("--")} <= known
+
+
 def test_existing_environment_is_compared_and_left_alone() -> None:
     there = {"path": "/root/venv", "distributions": {"torch": "2.11.0+cu128", "numpy": "2.4.0"}}
     reference, made = plan(), plan(stack=there)
