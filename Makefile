@@ -47,3 +47,7 @@ build: setup ## Build the installable artifact
 .PHONY: requirements
 requirements: setup ## Lock requirements.in again
 	@tools/lock_requirements
+
+.PHONY: test-gpu
+test-gpu: setup ## Compare the facts with nvidia-smi and torch on this machine's GPU; exits 77 without one
+	@python tests/gpu/facts.py

@@ -51,10 +51,32 @@ options:
         description: Owning group.
         type: str
         default: root
-      secret:
-        description: Whether the content is kept out of diffs.
-        type: bool
-        default: false
+  secrets:
+    description: Files of the service whose content must not appear in any output.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Absolute path.
+        type: path
+        required: true
+      content:
+        description: The whole content.
+        type: str
+        required: true
+      mode:
+        description: Permission bits in octal notation.
+        type: str
+        default: "0600"
+      owner:
+        description: Owning account.
+        type: str
+        default: root
+      group:
+        description: Owning group.
+        type: str
+        default: root
   ready:
     description: How to ask the service whether it is ready. Without it, being active is enough.
     type: dict
@@ -112,13 +134,17 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.blackwell.inference.plugins.module_utils import _files, _service
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal, from_os_error
 
-FILE_OPTIONS = {
+FILE_OPTIONS: dict[str, dict[str, Any]] = {
     "path": {"type": "path", "required": True},
-    "content": {"type": "str", "required": True, "no_log": False},
+    "content": {"type": "str", "required": True},
     "mode": {"type": "str", "default": "0644"},
     "owner": {"type": "str", "default": "root"},
     "group": {"type": "str", "default": "root"},
-    "secret": {"type": "bool", "default": False, "no_log": False},
+}
+SECRET_OPTIONS: dict[str, dict[str, Any]] = {
+    **FILE_OPTIONS,
+    "content": {"type": "str", "required": True, "no_log": True},
+    "mode": {"type": "str", "default": "0600"},
 }
 READY_OPTIONS = {
     "url": {"type": "str", "required": True},
@@ -130,6 +156,7 @@ READY_OPTIONS = {
 def reconcile(module: AnsibleModule) -> dict[str, Any]:
     name: str = module.params["name"]
     wanted = [_files.FileState(**{**entry, "mode": int(entry["mode"], 8)}) for entry in module.params["files"]]
+    wanted += [_files.FileState(**{**entry, "mode": int(entry["mode"], 8)}, secret=True) for entry in module.params["secrets"]]
 
     found = [_files.read(state.path) for state in wanted]
     unit = _service.show(module.run_command, name)
@@ -155,6 +182,7 @@ def main() -> None:
         argument_spec={
             "name": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "dict", "required": True, "options": FILE_OPTIONS},
+            "secrets": {"type": "list", "elements": "dict", "default": [], "options": SECRET_OPTIONS, "no_log": False},
             "ready": {"type": "dict", "options": READY_OPTIONS},
         },
         supports_check_mode=True,

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
-from conftest import ROOT, playbook
+from site_runs import ROOT, playbook
 
 
 def test_the_artifact_runs_site_yml(tmp_path: Path) -> None:
@@ -23,24 +24,14 @@ def test_the_artifact_runs_site_yml(tmp_path: Path) -> None:
     assert not top & {"tests", "molecule", "inventory", "tools", ".ci", ".venv", "Makefile", "site.yml", "requirements.txt"}
 
     collections = tmp_path / "collections"
-    subprocess.run(
-        [galaxy, "collection", "install", str(artifact), "-p", str(collections), "--offline"], check=True, stdout=subprocess.DEVNULL
-    )
+    # The checkout's own link in site-packages must not answer for the artifact.
+    alone = {"ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false"}
+    install = [galaxy, "collection", "install", str(artifact), "-p", str(collections), "--offline"]
+    subprocess.run(install, env={**os.environ, **alone}, check=True, stdout=subprocess.DEVNULL)
     user = tmp_path / "user"
     shutil.copytree(ROOT / "inventory" / "lab", user / "inventory")
     (user / "site.yml").write_text("- import_playbook: blackwell.inference.site\n", encoding="utf-8")
-    run = playbook(
-        "-i",
-        "inventory",
-        "site.yml",
-        cwd=user,
-        environment={
-            "ANSIBLE_COLLECTIONS_PATH": str(collections),
-            # The checkout's own link in site-packages must not answer for the artifact.
-            "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false",
-            "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
-        },
-    )
+    run = playbook("-i", "inventory", "site.yml", cwd=user, environment={**alone, "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3"})
     assert run.status == 0, run.output
     # A new inventory folder has neither lock nor record yet; nothing on the hosts may change.
     assert {host for task, host in run.changed if not task.startswith(("Lock", "Record"))} == set(), run.changed

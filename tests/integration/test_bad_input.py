@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from conftest import LAB_STATE, Run, Site, in_container, in_node, lab
+from site_runs import LAB_STATE, Run, in_container, in_node, lab, site
 
 SERVING = "systemctl show 'inference@*' inference-gateway --property Id,MainPID,ActiveState"
 OTHER_RELEASE = ("-e", "inference_sglang_version=0.5.12.post1")
@@ -28,7 +28,7 @@ def refused(run: Run, *fragments: str) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_else_changes(site: Site, request: pytest.FixtureRequest) -> Iterator[None]:
+def nothing_else_changes(request: pytest.FixtureRequest) -> Iterator[None]:
     """What serves keeps serving with the same processes, and a run without the bad input changes nothing."""
     if "stops_a_server" in request.keywords:
         yield
@@ -41,19 +41,19 @@ def nothing_else_changes(site: Site, request: pytest.FixtureRequest) -> Iterator
     assert run.changed == []
 
 
-def test_unknown_variable_and_wrong_type_are_listed_together_before_any_contact(site: Site) -> None:
+def test_unknown_variable_and_wrong_type_are_listed_together_before_any_contact() -> None:
     run = site("-e", "gateway_prot=8001", "-e", "inference_health_timeout=soon")
     refused(run, "gateway_prot", "did you mean gateway_port?", "inference_health_timeout", "nothing was touched")
     assert "Prepare the nodes" not in run.output
 
 
-def test_missing_model_folder(site: Site) -> None:
+def test_missing_model_folder() -> None:
     run = site("-e", "model_path=/var/lib/inference/models/none")
-    refused(run, "/var/lib/inference/models/none", "found", "wanted")
+    refused(run, "Found nothing at /var/lib/inference/models/none", "wanted the folder of a model")
     assert not run.changed
 
 
-def test_a_container_id_of_something_else_is_never_touched(site: Site) -> None:
+def test_a_container_id_of_something_else_is_never_touched() -> None:
     in_node("pct create 210 local:vztmpl/debian-13-standard_13.1-2_amd64.tar.zst --hostname somebody --unprivileged 1 --rootfs local-lvm:2")
     try:
         before = in_node("cat /etc/pve/lxc/210.conf")
@@ -64,7 +64,7 @@ def test_a_container_id_of_something_else_is_never_touched(site: Site) -> None:
         in_node("pct destroy 210")
 
 
-def test_a_node_that_does_not_answer(site: Site) -> None:
+def test_a_node_that_does_not_answer() -> None:
     run = site("-e", "ansible_host=10.99.0.99", "-e", "ansible_ssh_timeout=3")
     refused(run, "10.99.0.99", "UNREACHABLE")
 
@@ -89,7 +89,7 @@ class TamperingIndex(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_wheel_with_a_wrong_hash(site: Site, tmp_path: Path) -> None:
+def test_a_wheel_with_a_wrong_hash(tmp_path: Path) -> None:
     before = in_container(STACKS)
     server = ThreadingHTTPServer(("10.99.0.1", 0), TamperingIndex)
     thread = threading.Thread(target=server.serve_forever)
@@ -106,7 +106,7 @@ def test_a_wheel_with_a_wrong_hash(site: Site, tmp_path: Path) -> None:
     assert "sglang-0.5.12.post1" not in in_node("ls -A /var/lib/inference/wheels")
 
 
-def test_a_wheel_without_code_for_the_gpu(site: Site, tmp_path: Path) -> None:
+def test_a_wheel_without_code_for_the_gpu(tmp_path: Path) -> None:
     """Metadata, hash and import are right: only the look into the binaries can catch this one."""
     before = in_container("readlink /var/lib/inference-state/current")
     run = site(*OTHER_RELEASE, "-e", f"stack_index_url={INDEX}/wrong/simple", "-e", f"stack_lock_dir={tmp_path}")
@@ -115,7 +115,7 @@ def test_a_wheel_without_code_for_the_gpu(site: Site, tmp_path: Path) -> None:
 
 
 @pytest.mark.stops_a_server
-def test_a_gpu_held_by_somebody_else(site: Site) -> None:
+def test_a_gpu_held_by_somebody_else() -> None:
     in_container("systemctl stop inference@3")
     lab("fault", "kpro6", "busy", "3")
     try:
@@ -129,7 +129,7 @@ def test_a_gpu_held_by_somebody_else(site: Site) -> None:
     assert [task for task, dummy_host in run.changed] == ["Run one server per GPU"]
 
 
-def test_the_lab_keeps_its_secrets_out_of_records(site: Site) -> None:
+def test_the_lab_keeps_its_secrets_out_of_records() -> None:
     key = (LAB_STATE / "gateway.key").read_text(encoding="ascii").strip()
     run = site("-vvv", "--diff")
     assert run.status == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from conftest import Site, in_container, in_node
+from site_runs import in_container, in_node, site
 
 DUMP_CONTAINER = """
 cd / && find etc/inference etc/systemd/system/inference* opt/inference var/lib/inference-state -printf '%p %y %m %u %g %s %T@ %l\\n' | sort
@@ -59,7 +59,7 @@ ALTERATIONS = {
         "node",
         "pct set 200 --onboot 0 --cores 1",
         "grep -E '^(onboot|cores)' /etc/pve/lxc/200.conf",
-        "Create and start the container",
+        "Bring the container to its wanted state",
     ),
     "device unit": Alteration(
         "node",
@@ -74,7 +74,7 @@ def run_there(alteration: Alteration, script: str) -> str:
     return in_container(script) if alteration.where == "container" else in_node(script)
 
 
-def test_a_second_run_changes_nothing(site: Site) -> None:
+def test_a_second_run_changes_nothing() -> None:
     before = (in_node(DUMP_NODE), in_container(DUMP_CONTAINER))
     run = site()
     assert run.status == 0, run.output
@@ -83,7 +83,7 @@ def test_a_second_run_changes_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ALTERATIONS)
-def test_an_alteration_is_predicted_and_restored(site: Site, name: str) -> None:
+def test_an_alteration_is_predicted_and_restored(name: str) -> None:
     alteration = ALTERATIONS[name]
     good = run_there(alteration, alteration.look)
     run_there(alteration, alteration.alter)

@@ -57,7 +57,8 @@ FAMILIES = [
     ("meta-llama/Llama-3.1-70B", dense(80, 64, 8, 8192, 131072), (80, 0, 0), 327_680, 0, 131_072),
     ("Qwen/Qwen2.5-7B-Instruct", dense(28, 28, 4, 3584, 32768), (28, 0, 0), 57_344, 0, 32_768),
     ("Qwen/Qwen2.5-7B-Instruct, extended as its card says", dense(28, 28, 4, 3584, 32768, rope_scaling={
-        "factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}), (28, 0, 0), 57_344, 0, 32_768),
+        "factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn",
+    }), (28, 0, 0), 57_344, 0, 32_768),
     ("Qwen/Qwen3-32B", dense(64, 64, 8, 5120, 40960, head_dim=128), (64, 0, 0), 262_144, 0, 40_960),
     ("Qwen/Qwen3-30B-A3B", dense(48, 32, 4, 2048, 40960, head_dim=128, num_experts=128), (48, 0, 0), 98_304, 0, 40_960),
     ("deepseek-ai/DeepSeek-V3", dense(61, 128, 128, 7168, 163840, kv_lora_rank=512, qk_rope_head_dim=64, v_head_dim=128,
@@ -157,7 +158,9 @@ B: Shapes = {"lm_head.weight": ("BF16", [100, 16]), "visual.weight": ("F32", [3]
 MTP: Shapes = {"mtp.fc.weight": ("BF16", [16, 16])}
 
 
-def folder(path: Path, index: dict[str, str] | None = None, config: Any = QWEN36_27B, **files: Shapes) -> Path:
+def folder(path: Path, index: dict[str, str] | None = None, config: Any = "reference", **files: Shapes) -> Path:
+    if config == "reference":
+        config = QWEN36_27B
     if config is not None:
         (path / "config.json").write_text(json.dumps(config))
     for name, shapes in files.items():

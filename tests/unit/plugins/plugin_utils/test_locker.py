@@ -41,8 +41,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
 
 
-def make(url: str, plan: dict[str, Any] = PLAN) -> _lock.Lock:
-    return _locker.make(_compile.runner(60), _compile.find_uv(None), plan, _compile.environment(os.environ, url))
+def make(url: str, plan: dict[str, Any] | None = None) -> _lock.Lock:
+    return _locker.make(_compile.runner(60), _compile.find_uv(None), plan or PLAN, _compile.environment(os.environ, url))
 
 
 def test_one_wheel_of_each_distribution_as_of_the_releases_day(index: served.Index) -> None:
