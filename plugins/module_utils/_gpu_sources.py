@@ -27,6 +27,8 @@ OUR_UNITS = "inference@"
 MAX_MAPS = 32 << 20
 # Below this an idle card's use is the driver's own; a CUDA context takes hundreds of MiB.
 IDLE_MIB = 64
+# The user and group nobody, on every Linux.
+UNPRIVILEGED = 65534
 
 
 @dataclass(frozen=True)
@@ -133,26 +135,31 @@ def device_nodes(dev: str, minors: Iterable[int]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def account_of(service_user: str) -> tuple[int, int, list[int]]:
+    """User, group and further groups of the service user; one that is still to be created can do what nobody can."""
+    try:
+        entry = pwd.getpwnam(service_user)
+    except KeyError:
+        return UNPRIVILEGED, UNPRIVILEGED, []
+    return entry.pw_uid, entry.pw_gid, os.getgrouplist(entry.pw_name, entry.pw_gid)
+
+
 def check_access(nodes: dict[str, dict[str, Any]], service_user: str | None, seconds: float) -> dict[str, Any]:
     """Opens each node as the service user: root can open what the service cannot."""
-    state: dict[str, Any] = {"name": service_user, "known": True, "fault": None}
-    entry = None
-    if service_user is not None:
-        try:
-            entry = pwd.getpwnam(service_user)
-        except KeyError:
-            return {**state, "known": False}
-        if entry.pw_uid == os.geteuid():
-            entry = None
-        elif os.geteuid() != 0:
-            return {**state, "fault": f"only root can open files as {service_user}"}
+    state: dict[str, Any] = {"name": service_user, "fault": None}
+    account = account_of(service_user) if service_user is not None else None
+    if account is not None and account[0] == os.geteuid():
+        account = None
+    if account is not None and os.geteuid() != 0:
+        return {**state, "fault": f"only root can open files as {service_user}"}
     paths = [node["path"] for node in nodes.values() if node["type"] == "char"]
 
     def try_open(say: Say) -> None:
-        if entry is not None:
-            os.setgroups(os.getgrouplist(entry.pw_name, entry.pw_gid))
-            os.setgid(entry.pw_gid)
-            os.setuid(entry.pw_uid)
+        if account is not None:
+            user, group, groups = account
+            os.setgroups(groups)
+            os.setgid(group)
+            os.setuid(user)
         for path in paths:
             try:
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))

@@ -25,7 +25,8 @@ options:
   service_user:
     description:
       - The user that services run as. Access to the device nodes is tried as this user, since root can open nodes that
-        the service cannot. Without it the user that runs the module is meant.
+        the service cannot. Without it the user that runs the module is meant. A user that is still to be created is
+        tried as one without any rights of its own.
     type: str
   expected_compute_capability:
     description:

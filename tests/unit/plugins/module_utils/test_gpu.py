@@ -222,7 +222,6 @@ STATES: list[tuple[str, Change, list[tuple[str, str]], str]] = [
     ("not for the service user", both(path("nodes", "/dev/nvidia1", "openable", value=False),
      path("nodes", "/dev/nvidia1", "error", value="Permission denied")),
      [("device_node_not_accessible", "error")], "cannot be opened by inference (Permission denied)"),
-    ("no service user", path("user", "known", value=False), [("service_user_missing", "warning")], "no user inference"),
     ("not root", path("user", "fault", value="only root can open files as inference"), [("access_not_checked", "warning")], "only root"),
     ("lost", loses_gpu_3, [("gpu_lost", "error")], "GPU 3 (0000:61:00.0)"),
     ("MIG", gpu_0(mig=True), [("mig_enabled", "warning")], "1 of 8 GPUs"),

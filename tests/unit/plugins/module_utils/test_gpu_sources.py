@@ -72,7 +72,8 @@ def nodes(tmp_path: Path) -> dict[str, dict[str, object]]:
 @pytest.fixture
 def open_path(tmp_path: Path) -> Path:
     """pytest's own folders are closed to other users."""
-    for folder in (tmp_path, *tmp_path.parents[:3]):
+    own = [folder for folder in (tmp_path, *tmp_path.parents) if any("pytest-of-" in part for part in folder.parts)]
+    for folder in own:
         folder.chmod(0o755)
     return tmp_path
 
@@ -80,7 +81,7 @@ def open_path(tmp_path: Path) -> Path:
 def test_access_is_tried_as_the_service_user(open_path: Path) -> None:
     found = nodes(open_path)
     state = sources.check_access(found, "nobody", 10)
-    assert state == {"name": "nobody", "known": True, "fault": None}
+    assert state == {"name": "nobody", "fault": None}
     assert (found["/dev/nvidia0"]["openable"], found["/dev/nvidia0"]["error"]) == (True, None)
     assert (found["/dev/nvidia1"]["openable"], found["/dev/nvidia1"]["error"]) == (False, "Permission denied")
     assert found["/dev/nvidiactl"]["openable"] is None
@@ -106,8 +107,11 @@ def test_root_can_open_both(open_path: Path) -> None:
     assert found["/dev/nvidia1"]["openable"] is True
 
 
-def test_a_user_that_does_not_exist(tmp_path: Path) -> None:
-    assert sources.check_access({}, "surely-nobody-has-this-name", 10)["known"] is False
+def test_a_user_that_is_still_to_be_created_has_no_right_that_nobody_lacks(open_path: Path) -> None:
+    found = nodes(open_path)
+    assert sources.check_access(found, "surely-no-account-has-this-name", 10)["fault"] is None
+    assert found["/dev/nvidia0"]["openable"] is True
+    assert found["/dev/nvidia1"]["openable"] is False
 
 
 def process(root: Path, pid: int, unit: str, maps: str = "", environ: str = "", comm: str = "python") -> None:
