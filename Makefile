@@ -51,3 +51,7 @@ requirements: setup ## Lock requirements.in again
 .PHONY: test-gpu
 test-gpu: setup ## Compare the facts with nvidia-smi and torch on this machine's GPU; exits 77 without one
 	@python tests/gpu/facts.py
+
+.PHONY: bench
+bench: setup ## Measure ratios and write the table of docs/benchmarks.md
+	@python tests/bench/run.py $(BENCH)

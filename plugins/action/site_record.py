@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.blackwell.inference.plugins.module_utils._durable import write_atomic
 
 # What differs from one moment to the next says nothing about how to rebuild a node.
 VOLATILE = frozenset({"memory_used_mib", "processes", "holder_unknown", "ecc_errors", "pcie_width", "recorded_at"})
@@ -59,13 +58,7 @@ def unchanged(path: Path, value: Any) -> bool:
 
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        os.fchmod(stream.fileno(), 0o644)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
+    write_atomic(str(path), text.encode())
 
 
 class ActionModule(ActionBase):
@@ -83,9 +76,18 @@ class ActionModule(ActionBase):
                 f"found: record folder {str(folder)!r}; wanted: an absolute path on the controller; "
                 "do: use an inventory that lies in a folder, or set inference_record_dir"
             )
+        try:
+            return self._record(folder, arguments["files"])
+        except (OSError, UnicodeDecodeError) as error:
+            raise AnsibleActionFail(
+                f"found: the record folder {folder} cannot be used ({error}); wanted: files that can be read and written; "
+                "do: look at its owner and the free space, or set inference_record_dir"
+            ) from error
+
+    def _record(self, folder: Path, files: dict[str, Any]) -> dict[str, Any]:
         changed: list[str] = []
         diffs = []
-        for name, value in sorted(arguments["files"].items()):
+        for name, value in sorted(files.items()):
             path = folder / name
             if unchanged(path, plain(value)):
                 continue

@@ -21,10 +21,9 @@ _NAME = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 def exists(name: str) -> bool:
     try:
         pwd.getpwnam(name)
-        grp.getgrnam(name)
     except KeyError:
         return False
-    return True
+    return _group_exists(name)
 
 
 def _group_exists(name: str) -> bool:

@@ -56,6 +56,9 @@ def write_atomic(path: str, data: bytes, mode: int = 0o644, owner: tuple[int, in
     """Either the old content or the new one, never a part, also after a power cut."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{os.getpid()}.tmp")
+    # What a killed run left: in a container the next one easily has the same number.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
     try:
         # O_EXCL: never write through a link that somebody else laid there.
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

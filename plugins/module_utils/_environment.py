@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.blackwell.inference.plugins.module_utils import _uv
+from ansible_collections.blackwell.inference.plugins.module_utils import _manifest, _uv
 from ansible_collections.blackwell.inference.plugins.module_utils._durable import (
     remove_tree,
     sweep,
@@ -52,7 +52,18 @@ def is_current(wanted: Wanted) -> bool:
     # A base interpreter that is gone (a distribution upgrade) leaves a link that leads nowhere.
     whole = os.access(os.path.join(wanted.path, "bin", "python"), os.X_OK)
     unfinished = os.path.lexists(os.path.join(wanted.path, UNFINISHED))
-    return whole and not unfinished and read_manifest(wanted.path) == wanted.manifest()
+    manifest = dict(read_manifest(wanted.path) or {})
+    files = manifest.pop("files", None)
+    return whole and not unfinished and manifest == wanted.manifest() and isinstance(files, dict) and _holds(wanted.path, files)
+
+
+def _files(path: str) -> dict[str, int]:
+    return {name: status.st_size for name, status in _manifest.walk(path) if name not in (MANIFEST, UNFINISHED)}
+
+
+def _holds(path: str, files: dict[str, int]) -> bool:
+    """Whether every file of the finished environment is there with its size. Bytecode may have come since."""
+    return files.items() <= _files(path).items()
 
 
 def require_ours(path: str) -> None:
@@ -89,7 +100,7 @@ def build(wanted: Wanted, uv: str, wheels: str, run: _uv.Run) -> None:
         write_atomic(requirements, wanted.lock.text().encode())
         _uv.build(run, uv, wanted.python, path, wanted.lock, requirements, wheels, _uv.environment(cache=None))
         sync_file_system(path)
-        text = json.dumps(wanted.manifest(), indent=1, sort_keys=True) + "\n"
+        text = json.dumps({**wanted.manifest(), "files": _files(path)}, indent=1, sort_keys=True) + "\n"
         write_atomic(os.path.join(path, MANIFEST), text.encode())
         os.unlink(os.path.join(path, UNFINISHED))
         sync_folder(path)
@@ -99,5 +110,6 @@ def build(wanted: Wanted, uv: str, wheels: str, run: _uv.Run) -> None:
 
 
 def describe(manifest: dict[str, Any] | None) -> str:
-    """One side of a diff."""
+    """One side of a diff, without the list of files."""
+    manifest = {name: value for name, value in (manifest or {}).items() if name != "files"}
     return json.dumps(manifest, indent=1, sort_keys=True) + "\n" if manifest else ""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import http.client
-import re
 import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Callable
 
-from ansible_collections.blackwell.inference.plugins.module_utils._instances import Run, show
+from ansible_collections.blackwell.inference.plugins.module_utils._instances import show
+from ansible_collections.blackwell.inference.plugins.module_utils._journal import SECRET_NAME, Run, last_lines
 from ansible_collections.blackwell.inference.plugins.module_utils._units import Instance
 
 # The health check generates a token and takes a second at its best; a compiling server answers later.
@@ -25,8 +25,6 @@ REQUEST_TIMEOUT = 15.0
 PAUSE = 1.0
 # A server that fails again and again does not get healthy by waiting for the rest of the time.
 RESTARTS = 3
-JOURNAL_LINES = 20
-_SECRET = re.compile(r"((?:api[_-]?key|password|secret|hf_token)[\"']?\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|[^\s,)]+)", re.I)
 
 
 @dataclass(frozen=True)
@@ -89,21 +87,8 @@ def _restarts(unit: dict[str, str]) -> int:
     return int(text) if text.isdigit() else 0
 
 
-def redact(text: str, secrets: list[str]) -> str:
-    """A journal goes into Ansible's output: without the values of keys that a server may print at its start."""
-    for secret in secrets:
-        text = text.replace(secret, "(not shown)")
-    return _SECRET.sub(r"\1(not shown)", text)
-
-
-def journal(run: Run, instance: Instance, since: float) -> str:
-    """The last lines since this run began; for a server that it did not touch, the last ones."""
-    secrets = [value for name, value in instance.env.items() if value and re.search("KEY|TOKEN|SECRET|PASSWORD", name, re.IGNORECASE)]
-    command = ["journalctl", "--unit", instance.unit, "--lines", str(JOURNAL_LINES), "--no-pager", "--output", "cat"]
-    text = run([*command, "--since", f"@{since:.0f}"])[1].strip()
-    if not text or text.startswith("-- No entries"):
-        text = run(command)[1].strip()
-    return redact(text, secrets)
+def _secrets(instance: Instance) -> list[str]:
+    return [value for name, value in instance.env.items() if SECRET_NAME.search(name)]
 
 
 def message(run: Run, instances: list[Instance], health: dict[int, Health], since: float) -> str:
@@ -113,7 +98,7 @@ def message(run: Run, instances: list[Instance], health: dict[int, Health], sinc
     for one in failed:
         lines.append(
             f"- {one.unit} (port {one.port}, {one.gpu}): found {health[one.index].detail}; wanted active, /health: 200."
-            f" Its last lines:\n{journal(run, one, since) or '(none)'}"
+            f" Its last lines:\n{last_lines(run, one.unit, _secrets(one), since)}"
         )
     lines.append(
         "See `journalctl -u <unit>` for more. Whether stack and GPU fit is checked by stack_verify, whether somebody else"

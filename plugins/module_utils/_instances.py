@@ -14,10 +14,11 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
 from ansible_collections.blackwell.inference.plugins.module_utils import _files, _units
 from ansible_collections.blackwell.inference.plugins.module_utils._files import FileState
+from ansible_collections.blackwell.inference.plugins.module_utils._journal import SECRET_NAME, Run
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 from ansible_collections.blackwell.inference.plugins.module_utils._units import Instance, Settings
 
@@ -29,9 +30,6 @@ _ENV_FILE = re.compile(r"(?P<name>[A-Za-z0-9:_.-]+)\.env")
 _GPU = re.compile(r"(?:GPU|MIG)-[A-Za-z0-9-]{1,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _OURS = ("INFERENCE_", "CUDA_VISIBLE_DEVICES")
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-
-Run = Callable[["list[str]"], "tuple[int, str, str]"]
 
 
 @dataclass
@@ -224,7 +222,7 @@ def masked(state: FileState | None) -> FileState | None:
     if state is None:
         return None
     lines = [
-        f"{name}=(not shown)" if separator and _SECRET.search(name) else line
+        f"{name}=(not shown)" if separator and SECRET_NAME.search(name) else line
         for line in state.content.split("\n")
         for name, separator, _value in [line.partition("=")]
     ]

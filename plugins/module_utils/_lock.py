@@ -74,10 +74,6 @@ class Lock:
             digest.update(f"#toolkit {requirement.pin()}\n".encode())
         return digest.hexdigest()[:16]
 
-    def requirement_lines(self) -> list[str]:
-        """What an installer gets: the pins with their hashes."""
-        return [requirement.pin() for requirement in self.requirements]
-
     def files(self) -> list[Requirement]:
         """Every wheel that must lie in a wheelhouse, the compile toolkit's too."""
         return self.requirements + self.toolkit

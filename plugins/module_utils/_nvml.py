@@ -20,12 +20,6 @@ from typing import Any
 from ansible_collections.blackwell.inference.plugins.module_utils._child import Answer, Say, ask
 
 INSUFFICIENT_SIZE = 7
-NAMES = {
-    1: "uninitialized", 2: "invalid argument", 3: "not supported", 4: "no permission", 6: "not found",
-    9: "driver not loaded", 10: "timeout", 12: "library not found", 13: "function not found", 15: "GPU is lost",
-    16: "reset required", 17: "operating system", 18: "library and kernel module differ", 23: "insufficient resources",
-    28: "GPU not found", 999: "unknown error",
-}  # fmt: skip
 NOT_AVAILABLE = (1 << 64) - 1
 # The loader's own search first; then where installers put the libraries without telling it.
 FOLDERS = (

@@ -13,7 +13,7 @@ import re
 import subprocess
 from typing import Any, Callable
 
-from ansible_collections.blackwell.inference.plugins.module_utils._pve_config import PveError
+from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 
 UPID = re.compile(r"UPID:[^:\s\"]+:[0-9A-F]{8}:[0-9A-F]{8,}:[0-9A-F]{8}:(\w+):[^:\s]*:[^:\s]+:", re.IGNORECASE)
 
@@ -99,11 +99,11 @@ class Api:
         except subprocess.TimeoutExpired as exc:
             raise ApiError(f"{method.upper()} {path}: no answer within {exc.timeout:g} s") from exc
         except OSError as exc:
-            raise PveError(
-                "The Proxmox VE API cannot be called.",
+            raise Refusal(
+                "The Proxmox VE API cannot be called",
                 f"{exc.strerror}: {exc.filename}",
                 "pvesh",
-                "run this module on a Proxmox VE node, as root",
+                "Run this module on a Proxmox VE node, as root",
             ) from exc
         except Exception as exc:
             # proxmoxer's own exceptions, told by their attributes since the library is not there to import in tests.

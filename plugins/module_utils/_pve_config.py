@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
+
 TAG = "blackwell-inference"
 
 # The property that may stand without its name, by kind of key.
@@ -29,14 +31,7 @@ GPU_NODE = re.compile(r"/dev/nvidia(\d+)\b")
 Config = dict[str, str]
 
 
-class PveError(Exception):
-    """What was found, what was wanted, and what to do about it."""
-
-    def __init__(self, what: str, found: str, wanted: str, do: str) -> None:
-        super().__init__(f"{what} Found: {found}. Wanted: {wanted}. Do: {do}.")
-
-
-class MissingDevices(PveError):
+class MissingDevices(Refusal):
     """The node has not the device nodes of the wanted GPUs."""
 
 
@@ -128,15 +123,15 @@ def gpu_paths(gpus: list[str] | None, present: Iterable[str]) -> list[str]:
         wrong = [g for g in gpus if not re.fullmatch(r"\d{1,3}", g)]
         if wrong:
             wanted = 'all, none, or minor numbers such as "0"'
-            raise PveError("Option gpus is wrong.", repr(wrong[0]), wanted, "correct gpus")
+            raise Refusal("Option gpus is wrong", repr(wrong[0]), wanted, "Correct gpus")
         cards = [f"/dev/nvidia{g}" for g in sorted({int(g) for g in gpus})]
     missing = [path for path in (*cards, *CONTROL_NODES) if path not in there]
     if missing:
         raise MissingDevices(
-            "The node lacks device nodes of its GPUs.",
+            "The node lacks device nodes of its GPUs",
             f"no character device {', '.join(missing)}",
             f"{', '.join((*cards, *CONTROL_NODES))} as character devices",
-            "install and load the driver on the node (role nvidia_driver), or correct gpus",
+            "Install and load the driver on the node (role nvidia_driver), or correct gpus",
         )
     return [*cards, *CONTROL_NODES, *(path for path in OPTIONAL_NODES if path in there)]
 

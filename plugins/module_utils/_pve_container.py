@@ -14,7 +14,8 @@ from typing import Any, Callable, NamedTuple
 from ansible_collections.blackwell.inference.plugins.module_utils import _pve_config as pve
 from ansible_collections.blackwell.inference.plugins.module_utils import _pve_refuse as refuse
 from ansible_collections.blackwell.inference.plugins.module_utils._pve_api import ABSENT, Api, ApiError, Stale
-from ansible_collections.blackwell.inference.plugins.module_utils._pve_config import Change, Config, PveError
+from ansible_collections.blackwell.inference.plugins.module_utils._pve_config import Change, Config
+from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 
 ABSENT_STATUS = "absent"
 ATTEMPTS = 3
@@ -27,6 +28,8 @@ class Node(NamedTuple):
     name: str
     character_devices: Callable[[], list[str]]
     is_directory: Callable[[str], bool]
+    # Takes a container's lock away, which the API cannot. Returns the error's text, empty when it went well.
+    unlock: Callable[[int], str]
 
 
 class Container:
@@ -46,8 +49,15 @@ class Container:
         before = pve.shown(found, status)
         if there:
             refuse.not_ours(self.params, found)
+        unfinished = self._unfinished(found)
+        if unfinished and not self.check:
+            self._unlock()
         if self.params["state"] == "absent":
-            return self._absent(there, status, before)
+            return self._absent(there, found, status, before)
+        if unfinished:
+            if not self.check:
+                self._destroy(status)
+            there, found, digest, status, pending = False, {}, "", ABSENT_STATUS, {}
         devices = self._devices(resources)
         change = self._plan(found, devices)
         power = self._power(status, bool(pending))
@@ -85,6 +95,24 @@ class Container:
         status = str(self.api.get(f"{self.path}/status/current").get("status", "unknown"))
         return config, digest, status, pve.parse_pending(self.api.get(f"{self.path}/pending"))
 
+    def _unfinished(self, found: Config) -> bool:
+        """Whether the task that was creating this is dead, as after a power cut. What it left is no container."""
+        if found.get("lock") != "create":
+            return False
+        tasks = self.api.get("tasks", source="active", vmid=self.vmid)
+        # The list may still hold a task whose process is gone; its own status looks at the process.
+        return not any(self.api.get(f"tasks/{task['upid']}/status").get("status") == "running" for task in tasks)
+
+    def _unlock(self) -> None:
+        error = self.node.unlock(self.vmid)
+        if error:
+            raise Refusal(
+                f"Container {self.vmid} is what a dead task left, and its lock stays",
+                error,
+                "no lock",
+                f"See why `pct unlock {self.vmid}` fails on the node",
+            )
+
     def _devices(self, resources: list[dict[str, Any]]) -> list[str] | None:
         gpus = self.params.get("gpus")
         if gpus is None:
@@ -117,11 +145,11 @@ class Container:
         for mount in self.params.get("mounts") or []:
             if not self.check and not self.node.is_directory(mount["source"]):
                 # Proxmox VE accepts it, and the container then does not start.
-                raise PveError(
-                    f"Mount source of container {self.vmid} is missing.",
+                raise Refusal(
+                    f"Mount source of container {self.vmid} is missing",
                     f"no directory {mount['source']} on the node",
                     "a directory",
-                    "create it on the node, or correct mounts",
+                    "Create it on the node, or correct mounts",
                 )
         wanted = pve.wanted_config(self.params, found, devices)
         if found:
@@ -140,17 +168,17 @@ class Container:
             if not lock:
                 return
             if self.api.clock() >= deadline:
-                raise PveError(
-                    f"Container {self.vmid} is locked.",
+                raise Refusal(
+                    f"Container {self.vmid} is locked",
                     f"lock {lock}, container {status}",
                     "no lock",
-                    f"let that task end, or remove what a dead task left: pct unlock {self.vmid}",
+                    f"Let that task end, or remove what a dead task left: pct unlock {self.vmid}",
                 )
             self.api.sleep(2)
 
     def _create(self, change: Change) -> None:
         data = {**change.set, "vmid": self.vmid, "ostemplate": self.params["template"]}
-        self._write("post", "lxc", data, f"Container {self.vmid} could not be created.")
+        self._write("post", "lxc", data, f"Container {self.vmid} could not be created")
 
     def _update(self, found: Config, digest: str, change: Change, devices: list[str] | None) -> None:
         for attempt in range(ATTEMPTS):
@@ -162,19 +190,19 @@ class Container:
                 data["delete"] = ",".join(change.delete)
             try:
                 if data:
-                    text = f"Container {self.vmid} could not be changed."
+                    text = f"Container {self.vmid} could not be changed"
                     self._write("put", f"{self.path}/config", {**data, "digest": digest}, text)
                 if size is not None:
-                    text = f"The root file system of container {self.vmid} could not grow."
+                    text = f"The root file system of container {self.vmid} could not grow"
                     self._write("put", f"{self.path}/resize", {"disk": "rootfs", "size": f"{size:g}G"}, text)
                 return
             except Stale as exc:
                 if attempt == ATTEMPTS - 1:
-                    raise PveError(
-                        f"Container {self.vmid} could not be changed.",
+                    raise Refusal(
+                        f"Container {self.vmid} could not be changed",
                         str(exc),
                         "nobody else changing it",
-                        "find what else changes this container, and run again",
+                        "Find what else changes this container, and run again",
                     ) from exc
                 found, digest, _status, _pending = self._read()
                 change = self._plan(found, devices)
@@ -186,7 +214,7 @@ class Container:
             raise
         except ApiError as exc:
             # Neither an exit code nor an error proves that nothing was written, so what is there is said as well.
-            raise PveError(what, str(exc), "success", f"correct the cause. Container {self.vmid} is {self._now()}") from exc
+            raise Refusal(what, str(exc), "success", f"Correct the cause. Container {self.vmid} is {self._now()}") from exc
 
     def _now(self) -> str:
         try:
@@ -214,24 +242,28 @@ class Container:
     def _switch(self, power: list[str]) -> None:
         for step in power:
             data = {"timeout": SHUTDOWN_SECONDS, "forceStop": 1} if step == "shutdown" else {}
-            text = f"Container {self.vmid} did not {'start' if step == 'start' else 'stop'}."
+            text = f"Container {self.vmid} did not {'start' if step == 'start' else 'stop'}"
             self._write("post", f"{self.path}/status/{step}", data, text)
 
-    def _absent(self, there: bool, status: str, before: dict[str, str]) -> dict[str, Any]:
+    def _absent(self, there: bool, found: Config, status: str, before: dict[str, str]) -> dict[str, Any]:
         gone = {"status": ABSENT_STATUS}
         if not there:
             return self._result(before, gone, ABSENT_STATUS, {}, False)
         refuse.unconfirmed(self.params)
+        refuse.another_kind(self.params, found)
         if not self.check:
-            self._wait_for_lock(status)
-            if status == "running":
-                self._write("post", f"{self.path}/status/stop", {}, f"Container {self.vmid} did not stop.")
-            self._write("delete", self.path, {"purge": 1}, f"Container {self.vmid} could not be destroyed.")
-            if refuse.is_there(self.vmid, self.node.name, self.api.resources()):
-                raise PveError(
-                    f"Container {self.vmid} was destroyed and is still there.",
-                    self._now(),
-                    "no container",
-                    "look at the node's task log",
-                )
+            self._destroy(status)
         return self._result(before, gone, status if self.check else ABSENT_STATUS, {}, True)
+
+    def _destroy(self, status: str) -> None:
+        self._wait_for_lock(status)
+        if status == "running":
+            self._write("post", f"{self.path}/status/stop", {}, f"Container {self.vmid} did not stop")
+        self._write("delete", self.path, {"purge": 1}, f"Container {self.vmid} could not be destroyed")
+        if refuse.is_there(self.vmid, self.node.name, self.api.resources()):
+            raise Refusal(
+                f"Container {self.vmid} was destroyed and is still there",
+                self._now(),
+                "no container",
+                "Look at the node's task log",
+            )

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.blackwell.inference.plugins.module_utils import _pve_config as pve
-from ansible_collections.blackwell.inference.plugins.module_utils._pve_config import Change, Config, PveError
+from ansible_collections.blackwell.inference.plugins.module_utils._pve_config import Change, Config
+from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 
 
 def is_there(vmid: int, node: str, resources: list[dict[str, Any]]) -> bool:
@@ -23,11 +24,11 @@ def is_there(vmid: int, node: str, resources: list[dict[str, Any]]) -> bool:
         if entry.get("type") == "lxc" and entry.get("node") == node:
             return True
         kind = "container" if entry.get("type") == "lxc" else "virtual machine"
-        raise PveError(
-            f"Number {vmid} is taken.",
+        raise Refusal(
+            f"Number {vmid} is taken",
             f"{kind} {entry.get('name', '?')} on node {entry.get('node', '?')}",
             f"no guest of that number, or a container on node {node}",
-            "choose another vmid, or run this on that node",
+            "Choose another vmid, or run this on that node",
         )
     return False
 
@@ -37,41 +38,41 @@ def not_ours(params: Mapping[str, Any], found: Config) -> None:
         return
     vmid = params["vmid"]
     if not params["adopt"]:
-        raise PveError(
-            f"Container {vmid} is not one of ours.",
+        raise Refusal(
+            f"Container {vmid} is not one of ours",
             f"hostname {found.get('hostname', '?')}, tags {found.get('tags') or 'none'}",
             f"tag {pve.TAG}, or adopt: true",
-            "choose another vmid, or set adopt (pve_container_adopt) to take it over",
+            "Choose another vmid, or set adopt (pve_container_adopt) to take it over",
         )
     binds = pve.foreign_binds(params, found)
     if binds and params["state"] != "absent":
-        raise PveError(
-            f"Container {vmid} cannot be adopted as it is.",
+        raise Refusal(
+            f"Container {vmid} cannot be adopted as it is",
             "; ".join(f"{key}: {text}" for key, text in binds.items()),
             "every bind mount declared in mounts, because others would be removed",
-            "add them to mounts (pve_container_mounts_extra), or remove them by hand",
+            "Add them to mounts (pve_container_mounts_extra), or remove them by hand",
         )
 
 
 def not_creatable(params: Mapping[str, Any]) -> None:
     missing = [name for name in ("template", "rootfs", "hostname") if not params.get(name)]
     if missing:
-        raise PveError(
-            f"Container {params['vmid']} cannot be created.",
+        raise Refusal(
+            f"Container {params['vmid']} cannot be created",
             f"no {', '.join(missing)}",
             "template, rootfs and hostname for a container that does not exist yet",
-            "give them, or correct vmid",
+            "Give them, or correct vmid",
         )
 
 
 def shared_gpus(vmid: int, devices: list[str], others: Mapping[int, tuple[Config, list[str]]]) -> None:
     holders = pve.gpu_holders(devices, others)
     if holders:
-        raise PveError(
-            f"Container {vmid} cannot have these GPUs.",
+        raise Refusal(
+            f"Container {vmid} cannot have these GPUs",
             "; ".join(f"container {other} has {', '.join(paths)}" for other, paths in sorted(holders.items())),
             "GPUs that no other container of the node has",
-            "choose other gpus, or take them from that container first",
+            "Choose other gpus, or take them from that container first",
         )
 
 
@@ -80,11 +81,11 @@ def unusable_paths(params: Mapping[str, Any]) -> None:
     for mount in params.get("mounts") or []:
         for path in (mount["source"], mount["target"]):
             if not path.startswith("/") or set(path) & set(",\n"):
-                raise PveError(
-                    f"A mount of container {params['vmid']} has an unusable path.",
+                raise Refusal(
+                    f"A mount of container {params['vmid']} has an unusable path",
                     repr(path),
                     "an absolute path without commas and line feeds",
-                    "correct mounts",
+                    "Correct mounts",
                 )
 
 
@@ -94,11 +95,11 @@ def taken_targets(params: Mapping[str, Any], found: Config) -> None:
     for key, value in found.items():
         properties = pve.parse_properties(key, value) if pve.kind_of(key) == "mp" else {}
         if properties.get("mp") in targets and not properties.get("volume", "").startswith("/"):
-            raise PveError(
-                f"Mount target {properties['mp']} of container {params['vmid']} is taken.",
+            raise Refusal(
+                f"Mount target {properties['mp']} of container {params['vmid']} is taken",
                 f"{key}: {value}",
                 f"a bind mount of {targets[properties['mp']]}",
-                "choose another target, or detach that volume by hand",
+                "Choose another target, or detach that volume by hand",
             )
 
 
@@ -106,29 +107,41 @@ def fixed_properties(params: Mapping[str, Any], found: Config) -> None:
     """What cannot be changed in an existing container."""
     kind = found.get("unprivileged", "0")
     if (kind == "1") != params["unprivileged"]:
-        raise PveError(
-            f"Container {params['vmid']} cannot change its kind.",
+        raise Refusal(
+            f"Container {params['vmid']} cannot change its kind",
             f"unprivileged: {kind}",
             f"unprivileged: {int(params['unprivileged'])}",
-            "create it anew, or correct unprivileged (pve_container_unprivileged)",
+            "Create it anew, or correct unprivileged (pve_container_unprivileged)",
         )
     rootfs, size = params.get("rootfs"), pve.size_gib(found.get("rootfs", ""))
     if rootfs and size is not None and size > rootfs["size_gib"]:
-        raise PveError(
-            f"The root file system of container {params['vmid']} cannot shrink.",
+        raise Refusal(
+            f"The root file system of container {params['vmid']} cannot shrink",
             f"{size:g} GiB",
             f"{rootfs['size_gib']} GiB",
-            "correct the size in rootfs (pve_container_rootfs_gib)",
+            "Correct the size in rootfs (pve_container_rootfs_gib)",
         )
 
 
 def unconfirmed(params: Mapping[str, Any]) -> None:
     if params["confirm_destroy"] != params["vmid"]:
-        raise PveError(
-            f"Container {params['vmid']} is not destroyed without confirmation.",
+        raise Refusal(
+            f"Container {params['vmid']} is not destroyed without confirmation",
             f"confirm_destroy: {params['confirm_destroy']}",
             f"confirm_destroy: {params['vmid']}",
-            "set it if its data may really go",
+            "Set it if its data may really go",
+        )
+
+
+def another_kind(params: Mapping[str, Any], found: Config) -> None:
+    """Tags say what a container is for: one without the tags of what is to be destroyed is something else."""
+    missing = sorted({tag.lower() for tag in params.get("tags") or []} - set(pve.split_tags(found.get("tags", ""))))
+    if missing:
+        raise Refusal(
+            f"Container {params['vmid']} is not what is to be destroyed",
+            f"hostname {found.get('hostname', '?')}, tags {found.get('tags') or 'none'}",
+            f"the tag {', '.join(missing)}",
+            "Choose another vmid (pve_container_build_vmid), or correct tags",
         )
 
 
@@ -138,9 +151,9 @@ def not_reached(params: Mapping[str, Any], found: Config, status: str, left: Cha
         return
     rest = [f"{key}: {found.get(key, 'absent')} instead of {value}" for key, value in left.set.items()]
     rest += [f"{key} still there" for key in left.delete] + [f"status {status}" for _step in power[:1]]
-    raise PveError(
-        f"Container {params['vmid']} accepted the change and is not in its wanted state.",
+    raise Refusal(
+        f"Container {params['vmid']} accepted the change and is not in its wanted state",
         "; ".join(rest),
         f"state {params['state']} with all options as given",
-        "look at the node's task log, and at other tools that change this container",
+        "Look at the node's task log, and at other tools that change this container",
     )

@@ -16,11 +16,10 @@ from typing import Any, Callable
 from ansible.module_utils.urls import open_url
 from ansible_collections.blackwell.inference.plugins.module_utils import _files
 from ansible_collections.blackwell.inference.plugins.module_utils._files import FileState
+from ansible_collections.blackwell.inference.plugins.module_utils._journal import Run
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 
 SHOWN = ("LoadState", "ActiveState", "SubState", "UnitFileState", "NeedDaemonReload", "MainPID", "ActiveEnterTimestampMonotonic")
-
-Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
 @dataclass
@@ -71,7 +70,7 @@ def apply(run: Run, name: str, steps: Steps) -> None:
     for command in commands:
         code, out, err = run(command)
         if code != 0 and command[1] != "reset-failed":
-            raise Refusal(" ".join(command), (err or out).strip(), "success", f"See the unit's journal.\n{journal(run, name)}")
+            raise Refusal(" ".join(command), (err or out).strip(), "success", "See the unit's journal")
 
 
 def start_time(unit: dict[str, str], now: float, monotonic: float) -> float:
@@ -82,11 +81,6 @@ def start_time(unit: dict[str, str], now: float, monotonic: float) -> float:
 
 def newest(paths: list[str]) -> float:
     return max((os.stat(path).st_mtime for path in paths if os.path.exists(path)), default=0.0)
-
-
-def journal(run: Run, name: str, lines: int = 20) -> str:
-    out = run(["journalctl", "--unit", name, "--lines", str(lines), "--no-pager", "--output", "cat"])[1]
-    return f"last {lines} lines of journalctl -u {name}:\n{out.strip() or '(none)'}"
 
 
 def await_ready(

@@ -15,6 +15,7 @@ import subprocess
 from typing import Any
 
 from ansible_collections.blackwell.inference.plugins.module_utils._gpu_code import scan_tree
+from ansible_collections.blackwell.inference.plugins.module_utils._lock import normalized
 from ansible_collections.blackwell.inference.plugins.module_utils._platform import read_text
 from ansible_collections.blackwell.inference.plugins.module_utils._problems import Problem, error, warning
 
@@ -78,7 +79,7 @@ def distributions(folders: list[str]) -> dict[str, str]:
                 continue
             fields = parse_metadata(read_text(os.path.join(folder, name, "METADATA")) or "")
             if fields.get("name") and fields.get("version"):
-                found[re.sub(r"[-_.]+", "-", fields["name"]).lower()] = fields["version"]
+                found[normalized(fields["name"])] = fields["version"]
     return dict(sorted(found.items()))
 
 

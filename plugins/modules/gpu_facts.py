@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_facts
 short_description: Measure NVIDIA GPUs, their driver and the machine around them
-version_added: 0.1.0
 author:
   - blackwell.inference contributors (@blackwell-inference)
 description:

@@ -132,6 +132,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.blackwell.inference.plugins.module_utils import _files, _service
+from ansible_collections.blackwell.inference.plugins.module_utils._journal import last_lines
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal, from_os_error
 
 FILE_OPTIONS: dict[str, dict[str, Any]] = {
@@ -190,7 +191,9 @@ def main() -> None:
     try:
         result = reconcile(module)
     except Refusal as refusal:
-        module.fail_json(**refusal.result(), journal=_service.journal(module.run_command, module.params["name"]))
+        secrets = [entry["content"].strip() for entry in module.params["secrets"]]
+        lines = last_lines(module.run_command, module.params["name"], secrets)
+        module.fail_json(**{**refusal.result(), "msg": f"{refusal}. Its last lines:\n{lines}"})
     except OSError as error:
         module.fail_json(**from_os_error(error, f"Service {module.params['name']}").result())
     module.exit_json(**result)

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: model_facts
 short_description: Describe a model folder without loading its weights
-version_added: 0.1.0
 author:
   - blackwell.inference contributors (@blackwell-inference)
 description:

@@ -14,6 +14,7 @@ description:
   - Compares what is there with what is wanted, writes only the difference in one call, waits for the node's tasks, and
     reads back. An option that is not given is not managed.
   - A container without the tag C(blackwell-inference) is never touched unless O(adopt=true).
+  - What a creation left that died with its node, locked for ever, is removed and created anew.
 author:
   - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment:
@@ -144,7 +145,9 @@ options:
         description: Seconds to wait for it to shut down.
         type: int
   tags:
-    description: All tags. C(blackwell-inference) is added. Without this option other tags stay.
+    description:
+      - All tags. C(blackwell-inference) is added. Without this option other tags stay.
+      - With O(state=absent), the tags without which the container is something else and is not destroyed.
     type: list
     elements: str
   description:
@@ -234,14 +237,15 @@ import glob
 import os
 import platform
 import stat
+import subprocess
 import time
 import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.blackwell.inference.plugins.module_utils._pve_api import Api, ApiError
-from ansible_collections.blackwell.inference.plugins.module_utils._pve_config import PveError
 from ansible_collections.blackwell.inference.plugins.module_utils._pve_container import Container, Node
+from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 
 PROXMOXER_ERROR: str | None = None
 try:
@@ -294,6 +298,15 @@ def nvidia_devices() -> list[str]:
     return sorted(path for path in glob.glob("/dev/nvidia*") if stat.S_ISCHR(os.stat(path).st_mode))
 
 
+def unlock(vmid: int) -> str:
+    command = ["pct", "unlock", str(vmid)]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     if ProxmoxAPI is None:
@@ -302,12 +315,14 @@ def main() -> None:
     os.environ["LC_ALL"] = "C"
     timeout = module.params["timeout"]
     client = ProxmoxAPI(backend="local", timeout=timeout)
-    node = Node(platform.node().partition(".")[0], nvidia_devices, os.path.isdir)
+    node = Node(platform.node().partition(".")[0], nvidia_devices, os.path.isdir, unlock)
     api = Api(client, node.name, timeout, time.monotonic, time.sleep)
     container = Container(api, node, module.params, module.check_mode)
     try:
         result = container.reconcile()
-    except (PveError, ApiError) as exc:
+    except Refusal as exc:
+        module.fail_json(**exc.result(), tasks=api.tasks)
+    except ApiError as exc:
         module.fail_json(msg=str(exc), tasks=api.tasks)
     for warning in container.warnings:
         module.warn(warning)

@@ -8,7 +8,6 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: stack_facts
 short_description: Describe what is installed in a stack
-version_added: 0.1.0
 author:
   - blackwell.inference contributors (@blackwell-inference)
 description:

@@ -122,7 +122,7 @@ import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.blackwell.inference.plugins.module_utils import _account, _manifest, _proof, _verify
+from ansible_collections.blackwell.inference.plugins.module_utils import _account, _manifest, _proof, _switch, _verify
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal, from_os_error
 
 
@@ -149,13 +149,8 @@ def reconcile(module: AnsibleModule) -> dict[str, Any]:
     params = module.params
     path: str = params["path"].rstrip("/")
     is_stack = _manifest.read(path) is not None
-    if not is_stack and not module.check_mode:
-        raise Refusal(
-            f"The folder {path}",
-            "no stack (a valid manifest is missing)",
-            "a finished stack",
-            "Run stack_build, and see that the store is mounted in this container",
-        )
+    if not module.check_mode:
+        _switch.require_stack(path)
     wanted = subjects(params, os.path.basename(path), _manifest.digest(path) if is_stack else "")
     proofs = {proof: _proof.read_proof(proof, subject) for proof, subject in wanted.items()}
     open_ones = {proof: subject for proof, subject in wanted.items() if proofs[proof] is None}

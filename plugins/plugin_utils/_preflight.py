@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _preflight_values
 
 # Which roles run for the hosts of which group, as playbooks/site.yml does.
 ROLES_OF_GROUP = {
@@ -73,10 +74,12 @@ def invalid_variables(host: str, variables: Variables, options: Options) -> list
     # A default may be a template; it is the role's own and needs no check.
     wanted = {name: {key: value for key, value in option.items() if key != "default"} for name, option in options.items()}
     validation = ArgumentSpecValidator(wanted).validate(given)
-    return [
-        Finding(host, message, "values that fit the roles' argument_specs", "see ansible-doc --type role blackwell.inference.<role>")
-        for message in validation.error_messages
-    ]
+    remedy = "see ansible-doc --type role blackwell.inference.<role>"
+    result = [Finding(host, message, "values that fit the roles' argument_specs", remedy) for message in validation.error_messages]
+    for name in given:
+        if (problem := _preflight_values.unusable(name, validation.validated_parameters.get(name))) is not None:
+            result.append(Finding(host, *problem, remedy))
+    return result
 
 
 def empty_groups(groups: Mapping[str, Mapping[str, Variables]]) -> list[Finding]:
@@ -117,6 +120,8 @@ def shared_by_two(groups: Mapping[str, Mapping[str, Variables]]) -> list[Finding
         address = network.get("address") if isinstance(network, Mapping) else None
         if address and address != "dhcp":
             owners[("address", str(address).partition("/")[0])].append(host)
+    for host, variables in sorted(groups.get("pve_nodes", {}).items()):
+        owners[("address", str(variables.get("ansible_host", host)))].append(host)
     return [
         Finding(", ".join(hosts), f"the same {what} {value}", "one each", "change one of them")
         for (what, value), hosts in sorted(owners.items())

@@ -143,7 +143,10 @@ ROUTES: dict[tuple[str, str], tuple[Handler, set[str] | None]] = {
     ),
     ("create", "/nodes/{node}/startall"): (lambda _path, _given: power.start_all(), set()),
     ("create", "/nodes/{node}/stopall"): (lambda _path, _given: power.stop_all(), set()),
-    ("get", "/nodes/{node}/tasks"): (lambda _path, _given: tasks.listing(), set()),
+    ("get", "/nodes/{node}/tasks"): (
+        lambda _path, given: tasks.listing(given.get("source", "archive"), given.get("vmid", "")),
+        {"source", "vmid"},
+    ),
     ("get", "/nodes/{node}/tasks/{upid}/status"): (lambda path, _given: tasks.status(path["upid"]), set()),
     ("get", "/nodes/{node}/tasks/{upid}/log"): (
         lambda path, given: tasks.log(path["upid"], _number(given, "start", 0), _number(given, "limit", 50)),

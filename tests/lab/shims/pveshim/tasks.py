@@ -49,7 +49,7 @@ class _Tee:
 def run(kind: str, vmid: int | str, work: Callable[[], None]) -> Task:
     """Run work as a task. Its failure is one line on stderr and the task's status, never an exception."""
     pid = os.getpid()
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    ticks = _start_ticks(pid)
     upid = f"UPID:{node_name()}:{pid:08X}:{ticks:08X}:{int(time.time()):08X}:{kind}:{vmid}:root@pam:"
     path = _log_path(upid)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +69,14 @@ def run(kind: str, vmid: int | str, work: Callable[[], None]) -> Task:
         finally:
             sys.stdout = screen
             screen.flush()
+
+
+def _start_ticks(pid: int) -> int:
+    """When the process started, which tells it from a later one of the same number; 0 for none."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except FileNotFoundError:
+        return 0
 
 
 def _log_path(upid: str) -> Path:
@@ -95,7 +103,7 @@ def status(upid: str) -> dict[str, str | int]:
         return found | {"status": "stopped", "exitstatus": "OK"}
     if last.startswith("TASK ERROR: "):
         return found | {"status": "stopped", "exitstatus": last.removeprefix("TASK ERROR: ")}
-    if Path(f"/proc/{found['pid']}").exists():
+    if _start_ticks(int(found["pid"])) == found["pstart"]:
         return found | {"status": "running"}
     return found | {"status": "stopped", "exitstatus": "unexpected status"}
 
@@ -106,12 +114,18 @@ def log(upid: str, start: int = 0, limit: int = 50) -> list[dict[str, str | int]
     return [{"n": start + number, "t": line} for number, line in enumerate(lines[start : start + limit], 1)]
 
 
-def listing() -> list[dict[str, str | int]]:
+def listing(source: str, vmid: str) -> list[dict[str, str | int]]:
+    if source not in ("archive", "active", "all"):
+        raise ParameterError({"source": f"value '{source}' does not have a value in the enumeration 'archive, active, all'"})
     names = sorted((path.name for path in LOGS.glob("*/UPID:*")), key=lambda name: name.split(":")[4], reverse=True)
     found = []
     for name in names:
         entry = status(name)
-        if entry["status"] == "stopped":
+        running = entry["status"] == "running"
+        if running:
+            del entry["status"]
+        else:
             entry["status"] = entry.pop("exitstatus")
+        if source in ("all", "active" if running else "archive") and vmid in ("", entry["id"]):
             found.append(entry)
     return found

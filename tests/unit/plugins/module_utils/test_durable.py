@@ -34,6 +34,13 @@ def test_an_interrupted_write_leaves_the_old_content_and_nothing_else(
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_what_a_killed_run_of_the_same_number_left_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / f".file.{os.getpid()}.tmp").write_text("half")
+    _durable.write_atomic(str(tmp_path / "file"), b"new")
+    assert os.listdir(tmp_path) == ["file"]
+    assert (tmp_path / "file").read_text() == "new"
+
+
 def test_written_files_have_the_wanted_mode_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:

@@ -30,7 +30,7 @@ def test_parse_reads_every_part() -> None:
     assert lock.as_of == "2026-10-31T00:00:00Z"
     assert lock.requirements[1] == _lock.Requirement("torch", "2.14.1", B, "torch-2.14.1-cp313-cp313-manylinux_2_28_x86_64.whl", 8123)
     assert [part.name for part in lock.toolkit] == ["nvidia-cuda-nvcc"]
-    assert lock.requirement_lines()[0] == f"flashinfer-python==0.7.2 --hash=sha256:{A}"
+    assert lock.requirements[0].pin() == f"flashinfer-python==0.7.2 --hash=sha256:{A}"
     assert [part.name for part in lock.files()] == ["flashinfer-python", "torch", "nvidia-cuda-nvcc"]
 
 

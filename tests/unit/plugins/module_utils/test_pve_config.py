@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.blackwell.inference.plugins.module_utils import _pve_config as pve
+from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -118,7 +119,7 @@ def test_device_nodes(gpus: list[str] | None, present: list[str], expected: list
     ],
 )
 def test_device_nodes_that_cannot_be_given(gpus: list[str], present: list[str], words: str) -> None:
-    with pytest.raises(pve.PveError, match=words):
+    with pytest.raises(Refusal, match=words):
         pve.gpu_paths(gpus, present)
 
 

@@ -42,20 +42,17 @@ def test_start_time_counts_from_boot() -> None:
     assert _service.start_time({"ActiveEnterTimestampMonotonic": "0"}, now=1000.0, monotonic=100.0) == 0.0
 
 
-def test_apply_stops_at_the_first_failure_and_shows_the_journal() -> None:
+def test_apply_stops_at_the_first_failure() -> None:
     calls: list[list[str]] = []
 
     def run(command: list[str]) -> tuple[int, str, str]:
         calls.append(command)
-        if command[0] == "journalctl":
-            return 0, "the reason", ""
         return (1, "", "Unit refused") if command[1] == "restart" else (0, "", "")
 
     with pytest.raises(Refusal) as caught:
         _service.apply(run, "x.service", _service.Steps(reload=True, enable=True, restart=True))
     assert "Unit refused" in str(caught.value)
-    assert "the reason" in str(caught.value)
-    assert [command[1] for command in calls[:4]] == ["daemon-reload", "enable", "reset-failed", "restart"]
+    assert [command[1] for command in calls] == ["daemon-reload", "enable", "reset-failed", "restart"]
 
 
 def test_await_ready_returns_the_answer_once_it_holds_what_is_expected() -> None:

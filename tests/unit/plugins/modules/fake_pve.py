@@ -38,6 +38,7 @@ class FakePve:
         # Failures to come: {(method, end of path): [action, ...]}, each taken once.
         self.plans: dict[tuple[str, str], list[Callable[[], Any]]] = {}
         self.locks: dict[int, list[str]] = {}
+        self.active: list[str] = []
         self._numbers = itertools.count(1)
 
     def __call__(self, path: str) -> Resource:
@@ -61,6 +62,10 @@ class FakePve:
         self.tasks[upid] = (status, log)
         return upid
 
+    def unlock(self, vmid: int) -> str:
+        self.configs[vmid].pop("lock", None)
+        return ""
+
     def digest(self, vmid: int) -> str:
         return hashlib.sha1(json.dumps([self.configs[vmid], self.pending.get(vmid)]).encode()).hexdigest()
 
@@ -74,8 +79,12 @@ class FakePve:
         if path == "cluster/resources":
             return [{"type": "storage", "id": "storage/kpro6/local"}, *self._entries(), *self.elsewhere]
         below = path.split("/")[2:]
+        if below == ["tasks"]:
+            return [{"upid": upid} for upid in self.active]
         if below[0] == "tasks":
             status, log = self.tasks[below[1]]
+            if status == "running":
+                return {"status": status}
             return {"status": "stopped", "exitstatus": status} if below[2] == "status" else [{"n": 1, "t": log}]
         if below == ["lxc"]:
             return self._create(data)
@@ -114,7 +123,7 @@ class FakePve:
             waiting = [{"key": k, "delete": 1} if v is None else {"key": k, "pending": v} for k, v in pending.items()]
             return [{"key": k, "value": v} for k, v in config.items() if k not in pending] + waiting
         if (method, rest) == ("get", "status/current"):
-            lock = self.locks.get(vmid) or []
+            lock = [str(config["lock"])] if "lock" in config else self.locks.get(vmid) or []
             return {"status": "running" if vmid in self.running else "stopped", **({"lock": lock.pop(0)} if lock else {})}
         if method == "put":
             if rest == "config" and data.pop("digest") != self.digest(vmid):

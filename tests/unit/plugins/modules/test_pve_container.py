@@ -14,8 +14,8 @@ import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.blackwell.inference.plugins.module_utils._pve_api import Api, ApiError
-from ansible_collections.blackwell.inference.plugins.module_utils._pve_config import PveError
 from ansible_collections.blackwell.inference.plugins.module_utils._pve_container import Container, Node
+from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 from ansible_collections.blackwell.inference.plugins.modules import pve_container
 from ansible_collections.blackwell.inference.tests.unit.plugins.modules.fake_pve import FakePve
 
@@ -56,6 +56,7 @@ def apply(
     check: bool = False,
     devices: list[str] | None = None,
     is_directory: Callable[[str], bool] = lambda _path: True,
+    unlock: Callable[[int], str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     given = {k: v for k, v in {**copy.deepcopy(OPTIONS), **options}.items() if v is not None}
@@ -63,7 +64,7 @@ def apply(
     assert not validated.error_messages
     clock = Clock()
     api = Api(pve, pve.node, 30, clock.time, clock.sleep)
-    node = Node(pve.node, lambda: DEVICES if devices is None else devices, is_directory)
+    node = Node(pve.node, lambda: DEVICES if devices is None else devices, is_directory, unlock or pve.unlock)
     container = Container(api, node, validated.validated_parameters, check)
     result = container.reconcile()
     return {**result, "warnings": container.warnings}
@@ -255,6 +256,7 @@ REFUSALS: list[tuple[str, Callable[[FakePve], Any], dict[str, Any], str]] = [
     ("a comma in a path", lambda pve: None, {"mounts": [{"source": "/a,b", "target": "/a"}]}, "'/a,b'.*without commas"),
     ("a relative path", lambda pve: None, {"mounts": [{"source": "/a", "target": "a"}]}, "'a'.*absolute"),
     ("destroyed without confirmation", apply, {"state": "absent"}, "confirm_destroy: None.*confirm_destroy: 200"),
+    ("of another kind", apply, {"state": "absent", "confirm_destroy": 200, "tags": ["build"]}, "tags blackwell.*the tag build"),
     ("destroyed with a wrong confirmation", apply, {"state": "absent", "confirm_destroy": 201}, "confirm_destroy: 201"),
 ]
 
@@ -264,9 +266,9 @@ def test_refusals_write_nothing_and_say_why(pve: FakePve, prepare: Callable[[Fak
     prepare(pve)
     before = copy.deepcopy(pve.configs)
     pve.calls.clear()
-    with pytest.raises(PveError, match=f"(?s){words}") as caught:
+    with pytest.raises(Refusal, match=f"(?s){words}") as caught:
         apply(pve, **options)
-    assert all(word in str(caught.value) for word in ("Found: ", "Wanted: ", "Do: "))
+    assert caught.value.found and caught.value.wanted and caught.value.remedy
     assert pve.writes == [] and pve.configs == before
 
 
@@ -285,7 +287,7 @@ def test_adoption_keeps_the_container_and_adds_the_tag(pve: FakePve) -> None:
 
 def test_a_task_that_fails_later_carries_its_log(pve: FakePve) -> None:
     pve.plan("post", "/lxc", lambda: pve.task("vzcreate", "unable to create CT 200", "tar: unexpected end of file"))
-    with pytest.raises(PveError, match=r"(?s)could not be created.*unable to create CT 200.*unexpected end of file"):
+    with pytest.raises(Refusal, match=r"(?s)could not be created.*unable to create CT 200.*unexpected end of file"):
         apply(pve)
 
 
@@ -300,13 +302,13 @@ def test_a_task_with_warnings_is_good(pve: FakePve) -> None:
 
 def test_success_that_changed_nothing_is_a_failure(made: FakePve) -> None:
     made.plan("put", "/config", lambda: {"errors": ""})
-    with pytest.raises(PveError, match=r"not in its wanted state.*cores: 4 instead of 8"):
+    with pytest.raises(Refusal, match=r"not in its wanted state.*cores: 4 instead of 8"):
         apply(made, cores=8)
 
 
 def test_a_refused_write_says_what_is_there_now(made: FakePve) -> None:
     made.plan("put", "/config", made.fail("400 Parameter verification failed. net0: bridge 'vmbr9' does not exist"))
-    with pytest.raises(PveError, match=r"(?s)vmbr9.*Container 200 is running, with .*bridge=vmbr0"):
+    with pytest.raises(Refusal, match=r"(?s)vmbr9.*Container 200 is running, with .*bridge=vmbr0"):
         apply(made, network={"bridge": "vmbr9", "address": "dhcp"})
 
 
@@ -318,7 +320,7 @@ def test_a_change_in_between_is_read_again(made: FakePve) -> None:
 
 def test_endless_conflicts_end(made: FakePve) -> None:
     made.plan("put", "/config", *[made.fail("detected modified configuration", 255)] * 3)
-    with pytest.raises(PveError, match=r"detected modified configuration.*nobody else"):
+    with pytest.raises(Refusal, match=r"detected modified configuration.*nobody else"):
         apply(made, cores=8)
 
 
@@ -330,7 +332,7 @@ def test_locks_are_waited_for(made: FakePve) -> None:
 
 def test_a_lock_that_stays_is_named(made: FakePve) -> None:
     made.locks[200] = ["create"] * 100
-    with pytest.raises(PveError, match=r"lock create.*pct unlock 200"):
+    with pytest.raises(Refusal, match=r"lock create.*pct unlock 200"):
         apply(made, cores=8)
 
 
@@ -360,7 +362,7 @@ def test_a_node_without_pvesh_is_named(pve: FakePve) -> None:
         raise FileNotFoundError(2, "No such file or directory", "pvesh")
 
     pve.plan("get", "cluster/resources", absent)
-    with pytest.raises(PveError, match=r"pvesh.*on a Proxmox VE node"):
+    with pytest.raises(Refusal, match=r"pvesh.*on a Proxmox VE node"):
         apply(pve)
 
 
@@ -372,6 +374,40 @@ def test_destroying_is_predicted_done_and_settled(made: FakePve) -> None:
     assert done["changed"] and done["status"] == "absent" and 200 not in made.configs
     assert [task["type"] for task in done["tasks"]] == ["vzstop", "vzdestroy"]
     assert not apply(made, **options)["changed"]
+
+
+@pytest.fixture
+def cut(made: FakePve) -> FakePve:
+    """A power cut came while the container was being created: half unpacked, locked, its task dead."""
+    made.running.clear()
+    made.configs[200] = {"lock": "create", "tags": "blackwell-inference", "hostname": "half", "unprivileged": 1}
+    return made
+
+
+def test_what_a_dead_creation_left_is_created_anew(cut: FakePve) -> None:
+    predicted = apply(cut, check=True)
+    assert predicted["changed"] and predicted["before"]["lock"] == "create" and cut.writes == []
+    done = apply(cut)
+    assert done["status"] == "running" and done["after"]["hostname"] == "inference-1" and "lock" not in done["after"]
+    assert [task["type"] for task in done["tasks"]] == ["vzdestroy", "vzcreate", "vzstart"]
+    assert not apply(cut)["changed"]
+
+
+def test_what_a_dead_creation_left_can_be_destroyed(cut: FakePve) -> None:
+    assert apply(cut, state="absent", confirm_destroy=200, tags=None)["changed"]
+    assert cut.configs == {}
+
+
+def test_a_creation_that_still_runs_is_waited_for(cut: FakePve) -> None:
+    cut.active = [cut.task("vzcreate", "running")]
+    with pytest.raises(Refusal, match=r"is locked.*lock create"):
+        apply(cut)
+    assert cut.writes == []
+
+
+def test_a_lock_that_stays_is_told(cut: FakePve) -> None:
+    with pytest.raises(Refusal, match=r"its lock stays.*exit status 2"):
+        apply(cut, unlock=lambda _vmid: "exit status 2")
 
 
 def test_the_argument_spec_equals_the_documentation() -> None:

@@ -254,6 +254,24 @@ def test_a_locked_environment_once(play: Play, tmp_path: Path) -> None:
     assert (tmp_path / "opt" / "env" / "bin" / "python").exists()
 
 
+def test_a_locked_environment_that_lost_a_file_is_made_again(play: Play, tmp_path: Path) -> None:
+    lock = play.lock(RIGHT)
+    play.fetch(lock)
+    params = {
+        "path": str(tmp_path / "env"),
+        "lock": lock.text(),
+        "uv_lock": play.uv_lock,
+        "wheels": str(play.store / "wheels"),
+        "python": sys.executable,
+    }
+    assert locked_environment.reconcile(params, False, RUN)["changed"]
+    (lost,) = (tmp_path / "env" / "lib").glob("python*/site-packages/sglang/launch_server.py")
+    lost.unlink()
+    assert locked_environment.reconcile(params, True, RUN)["changed"] and not lost.exists()
+    assert locked_environment.reconcile(params, False, RUN)["changed"] and lost.exists()
+    assert not locked_environment.reconcile(params, False, RUN)["changed"]
+
+
 def test_a_fetched_wheel_that_is_truncated_later_is_fetched_again(play: Play) -> None:
     lock = play.lock(RIGHT)
     play.fetch(lock)

@@ -17,7 +17,7 @@ from ansible_collections.blackwell.inference.plugins.plugin_utils._resolver impo
 from ansible_collections.blackwell.inference.plugins.plugin_utils._rules import CONDITIONS
 
 ROOT = Path(__file__).resolve().parents[4]
-FACTS = yaml.safe_load((ROOT / "inventory/example/facts/rtx-pro-6000-x8.yml").read_text())
+FACTS = yaml.safe_load((ROOT / "inventory/facts/rtx-pro-6000-x8.yml").read_text())
 PLUGINS = ROOT / "plugins/plugin_utils"
 
 

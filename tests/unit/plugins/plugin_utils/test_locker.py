@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import index as served
 
 ROOT = Path(__file__).resolve().parents[4]
-FACTS = yaml.safe_load((ROOT / "inventory/example/facts/rtx-pro-6000-x8.yml").read_text())
+FACTS = yaml.safe_load((ROOT / "inventory/facts/rtx-pro-6000-x8.yml").read_text())
 PLAN = resolve(_knowledge.load(), FACTS["gpu"], FACTS["model"])
 
 

@@ -16,21 +16,22 @@ SPECS: dict[str, dict[str, Any]] = {
         "pve_container_node": {"type": "str", "required": True},
         "pve_container_vmid": {"type": "int", "required": True},
         "pve_container_network": {"type": "dict"},
+        "pve_container_gpus": {"type": "list", "elements": "str"},
     },
     "model": {"model_path": {"type": "path", "required": True}},
     "stack": {},
     "inference": {"inference_instances": {"type": "int"}},
-    "gateway": {"gateway_port": {"type": "int"}},
+    "gateway": {"gateway_port": {"type": "int"}, "gateway_api_key": {"type": "str"}},
 }
 
 
 def site() -> dict[str, dict[str, dict[str, Any]]]:
-    common = {"nvidia_driver_sha256": "00"}
+    common = {"nvidia_driver_sha256": "0" * 64}
     container = {
         **common,
         "pve_container_node": "kpro6",
         "pve_container_vmid": 200,
-        "pve_container_network": {"address": "192.0.2.200/24"},
+        "pve_container_network": {"bridge": "vmbr0", "address": "192.0.2.200/24", "gateway": "192.0.2.1"},
         "ansible_connection": "blackwell.inference.pct",
         "ansible_pct_vmid": 200,
         "ansible_host": "192.0.2.6",
@@ -47,7 +48,7 @@ def test_a_good_inventory_has_no_findings() -> None:
     ("host", "change", "fragments"),
     [
         ("kpro6-200", {"gateway_prot": 1}, ["variable gateway_prot", "did you mean gateway_port?"]),
-        ("kpro6-200", {"gateway_zzz_qqq": 1}, ["variable gateway_zzz_qqq", "remove it"]),
+        ("kpro6-200", {"gateway_0123456789012": 1}, ["variable gateway_0123456789012", "remove it"]),
         ("kpro6-200", {"inference_instances": "many"}, ["inference_instances", "'many'"]),
         ("kpro6-200", {"model_path": None}, ["model_path"]),
         ("kpro6-200", {"pve_container_node": "kpro7"}, ["pve_container_node 'kpro7'", "one of kpro6"]),
@@ -55,6 +56,17 @@ def test_a_good_inventory_has_no_findings() -> None:
         ("kpro6-200", {"ansible_pct_vmid": 201}, ["ansible_pct_vmid 201", "200"]),
         ("kpro6-200", {"ansible_host": "192.0.2.7"}, ["ansible_host '192.0.2.7'", "node kpro6"]),
         ("kpro6", {"nvidia_driver_sha256": None}, ["nvidia_driver_sha256"]),
+        ("kpro6", {"nvidia_driver_sha256": "latest"}, ["nvidia_driver_sha256 'latest'", "64 lower-case"]),
+        ("kpro6-200", {"pve_container_vmid": 0, "ansible_pct_vmid": 0}, ["pve_container_vmid 0", "100 to"]),
+        ("kpro6-200", {"pve_container_gpus": []}, ["pve_container_gpus []", "minor numbers"]),
+        ("kpro6-200", {"pve_container_gpus": [-1]}, ["pve_container_gpus ['-1']", "minor numbers"]),
+        ("kpro6-200", {"pve_container_network": {"bridge": "vmbr0", "address": "192.0.2.200"}}, ["pve_container_network", "prefix"]),
+        ("kpro6-200", {"pve_container_network": {"address": "dhcp"}}, ["pve_container_network", "bridge"]),
+        ("kpro6-200", {"model_path": "models/x"}, ["model_path 'models/x'", "absolute"]),
+        ("kpro6-200", {"model_path": "/m\nx"}, ["model_path '/m\\nx'", "control characters"]),
+        ("kpro6-200", {"inference_instances": 0}, ["inference_instances 0", "1 or more"]),
+        ("kpro6-200", {"gateway_port": 80}, ["gateway_port 80", "1024 to 65535"]),
+        ("kpro6-200", {"gateway_port": "99999"}, ["gateway_port 99999", "1024 to 65535"]),
     ],
 )
 def test_one_thing_wrong(host: str, change: dict[str, Any], fragments: list[str]) -> None:
@@ -88,3 +100,19 @@ def test_an_empty_group_is_named() -> None:
     findings = [str(finding) for finding in _preflight.findings({"pve_nodes": {}, "inference": {}}, SPECS)]
     assert len(findings) == 2
     assert "no host in the group pve_nodes" in findings[0]
+
+
+@pytest.mark.parametrize("key", ["", "short-secret", "with a space in the secret", "secret-secret-secret\n", "schlüssel-secret-secret"])
+def test_a_bad_key_is_found_and_not_shown(key: str) -> None:
+    groups = site()
+    groups["inference"]["kpro6-200"]["gateway_api_key"] = key
+    (finding,) = {str(finding) for finding in _preflight.findings(groups, SPECS)}
+    assert "gateway_api_key (not shown)" in finding
+    assert "secret" not in finding
+
+
+def test_a_container_with_the_address_of_its_node() -> None:
+    groups = site()
+    groups["inference"]["kpro6-200"]["pve_container_network"] = {"bridge": "vmbr0", "address": "192.0.2.6/24"}
+    (finding,) = {str(finding) for finding in _preflight.findings(groups, SPECS)}
+    assert finding.startswith("kpro6-200, kpro6: found: the same address 192.0.2.6")

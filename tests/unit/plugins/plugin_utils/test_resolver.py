@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[4]
-BASE = yaml.safe_load((ROOT / "inventory/example/facts/rtx-pro-6000-x8.yml").read_text())
+BASE = yaml.safe_load((ROOT / "inventory/facts/rtx-pro-6000-x8.yml").read_text())
 CASES = yaml.safe_load((ROOT / "tests/unit/cases/plan.yml").read_text())
 BY_NAME = {case["name"]: case for case in CASES}
 CAPABILITIES = ["8.0", "8.9", "9.0", "10.0", "10.3", "12.0", "12.1"]

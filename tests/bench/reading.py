@@ -1,0 +1,145 @@
+# Copyright (c) 2026, blackwell.inference contributors
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The target's side: what reads binaries and model folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ansible_collections.blackwell.inference.plugins.module_utils._gpu_code import scan_tree
+from ansible_collections.blackwell.inference.plugins.module_utils._model import INDEX, describe, read_folder
+from bwlab.names import cache_dir
+from elf_kit import KERNEL, container, elf, entry
+from sim.model import write_model
+
+from bench.table import Row
+from bench.timing import alternate, peak_mb
+
+COMPRESSED = 0x8000
+# Files, units in each, architectures, bytes of one entry: the shape of one real kernel wheel (1.2 GB, 500 units).
+SHAPE = (
+    (1, 372, ("sm_80", "sm_86", "sm_90a"), 1_000_000),
+    (1, 57, ("sm_90a", "sm_100f", "sm_103a"), 140_000),
+    (2, 35, ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100f", "sm_120a"), 58_000),
+)
+GOAL = "50 ms, 50 MB"
+
+
+def write_library(path: Path, units: int, names: tuple[str, ...], size: int) -> None:
+    """A library whose code is holes: the scanner reads headers, and what lies between them takes no disk."""
+    unit = container(*(entry(name, KERNEL + bytes(size), COMPRESSED) for name in names))
+    data = elf({".nv_fatbin": unit * units}, ("libcudart.so.13",))
+    with path.open("wb") as file:
+        for start in range(0, len(data), 4096):
+            block = data[start : start + 4096]
+            if block.count(0) == len(block):
+                file.seek(len(block), os.SEEK_CUR)
+            else:
+                file.write(block)
+        file.truncate(len(data))
+
+
+def write_tree(folder: Path) -> None:
+    for number, (files, units, names, size) in enumerate(SHAPE):
+        for copy in range(files):
+            write_library(folder / f"lib{number}{copy}.so", units, names, size)
+
+
+def libraries(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.so*") if path.is_file())
+
+
+def weight(folder: Path) -> str:
+    files = libraries(folder)
+    return f"{len(files)} libraries, {sum(path.stat().st_size for path in files) / 1e6:.0f} MB"
+
+
+def read_all(folder: Path) -> None:
+    for path in libraries(folder):
+        with path.open("rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
+
+
+def unpack_kernels(folder: Path) -> bool:
+    """The newest kernel wheel that the lab has built: small, and made by nvcc as the real ones are."""
+    wheels = sorted(cache_dir().glob("sim/*/files/sglang_kernel-*.whl"), key=lambda path: path.stat().st_mtime)
+    if wheels:
+        with zipfile.ZipFile(wheels[-1]) as archive:
+            archive.extractall(folder)
+    return bool(wheels)
+
+
+def against_cuobjdump(tree: Path, named: str, cuobjdump: str | None) -> Row:
+    coded = [str(tree / name) for name, entry in scan_tree(str(tree)).items() if entry["code"]]
+    base, against = None, "cuobjdump --list-elf of each with GPU code"
+
+    def reference() -> None:
+        for path in coded:
+            subprocess.run([str(cuobjdump), "--list-elf", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+    functions: dict[str, Callable[[], object]] = {"scan": lambda: scan_tree(str(tree))}
+    try:
+        taken = alternate({**functions, "cuobjdump": reference} if cuobjdump else functions, 5)
+    except subprocess.CalledProcessError as error:
+        taken, cuobjdump = alternate(functions, 5), None
+        against += f": not measured, it failed with status {error.returncode}"
+    else:
+        against += "" if cuobjdump else ": not measured, no cuobjdump here"
+    if cuobjdump:
+        base = 1e3 * taken["cuobjdump"]
+    peak = peak_mb(scan_tree, str(tree))
+    return Row(f"scan of {named}, warm", 1e3 * taken["scan"], "ms", base, against, peak, GOAL, weight(tree))
+
+
+def scanner(tree: Path | None, cuobjdump: str | None) -> list[Row]:
+    cuobjdump = cuobjdump or shutil.which("cuobjdump")
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        made, kernels = Path(name, "made"), Path(name, "kernels")
+        made.mkdir()
+        write_tree(made)
+        taken = alternate({"scan": lambda: scan_tree(str(made)), "read": lambda: read_all(made)}, 5)
+        peak = peak_mb(scan_tree, str(made))
+        rows = [
+            Row(
+                "scan of a tree shaped like one real kernel wheel, warm",
+                1e3 * taken["scan"],
+                "ms",
+                1e3 * taken["read"],
+                "reading its files once",
+                peak,
+                GOAL,
+                weight(made),
+            )
+        ]
+        if tree:
+            rows.append(against_cuobjdump(tree, "the tree that was named", cuobjdump))
+        elif unpack_kernels(kernels):
+            rows.append(against_cuobjdump(kernels, "the lab's kernel wheel", cuobjdump))
+        else:
+            rows.append(Row("scan of the lab's kernel wheel, warm", note="the lab was not built here: make lab-up"))
+    return rows
+
+
+def model_of(path: str) -> None:
+    describe(read_folder(path))
+
+
+def model() -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        folder = Path(name)
+        write_model(folder, "indexed")
+        index = folder / INDEX
+        count = len(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+        taken = alternate({"facts": lambda: model_of(name), "json": lambda: json.loads(index.read_bytes())}, 15)
+        peak = peak_mb(model_of, name)
+    measure = f"model_facts of a folder like Qwen3.6-27B, {count} tensors, warm"
+    return [Row(measure, 1e3 * taken["facts"], "ms", 1e3 * taken["json"], "json.load of its index", peak, "500 ms")]
