@@ -143,7 +143,7 @@ def split_verdict(stderr: bytes, nonce: str) -> tuple[bytes, str | None]:
 def unreachable(vmid: int, host: str, verdict: str) -> str:
     """Found, wanted and remedy for a container that cannot be entered."""
     if verdict == "absent":
-        found, do = "no configuration of it on this node", "check ansible_pct_vmid and ansible_host (was it migrated?)"
+        found, do = "no configuration of it on this node", "create it first, or check ansible_pct_vmid and ansible_host (was it migrated?)"
     elif verdict == "state STOPPED":
         found, do = "it is stopped", f"start it: pct start {vmid}"
     elif verdict in ("state FROZEN", "state FREEZING"):

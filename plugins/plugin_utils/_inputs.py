@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,9 +88,15 @@ class InputError(ValueError):
     """Facts or wishes that cannot be used; the message names each place."""
 
 
+def _counted(key: str, value: Any) -> Any:
+    """A number given by -e on the command line arrives as text."""
+    number = REQUEST.get(f"{key}?") == "count?" and isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value)
+    return int(value) if number else value
+
+
 def check_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """The wishes without those that are null: null means that the resolver chooses."""
-    given = dict(request)
+    given = {key: _counted(key, value) for key, value in request.items()}
     if given.get("speculative") in _OFF:
         given.pop("speculative", None)
     if given.get("gpus", ()) is None:

@@ -48,7 +48,6 @@ class Run:
         return re.sub(r"\s+", " ", self.output)
 
 
-
 def playbook(*arguments: str, cwd: Path = ROOT, environment: dict[str, str] | None = None) -> Run:
     command = [str(Path(sys.executable).with_name("ansible-playbook")), *arguments]
     done = subprocess.run(

@@ -120,7 +120,7 @@ def test_a_gpu_held_by_somebody_else() -> None:
     lab("fault", "kpro6", "busy", "3")
     try:
         run = site()
-        refused(run, "GPU")
+        refused(run, "GPU 3", "somebody who cannot be seen from here (91")
         assert "inactive" in in_container("systemctl is-active inference@3 || true")
     finally:
         lab("fault", "kpro6", "none")

@@ -55,6 +55,18 @@ ALTERATIONS = {
         "cat /etc/inference/gateway-workers.json",
         "Run the gateway",
     ),
+    "gateway's packages": Alteration(
+        "container",
+        "rm -r /opt/inference/gateway/lib/python3*/site-packages/smg",
+        "find /opt/inference/gateway/lib/ -name '*.py' | sort",
+        "Install the gateway",
+    ),
+    "proof": Alteration(
+        "container",
+        "rm \"$(find /var/lib/inference-state/proofs -name '*.json' | head -n 1)\"",
+        "find /var/lib/inference-state/proofs | sort",
+        "Prove the stack on the GPUs of the container",
+    ),
     "container option": Alteration(
         "node",
         "pct set 200 --onboot 0 --cores 1",
@@ -98,3 +110,25 @@ def test_an_alteration_is_predicted_and_restored(name: str) -> None:
     assert run_there(alteration, alteration.look) == good
     assert alteration.task in [task for task, dummy_host in real.changed]
     assert predicted.changed == real.changed
+
+
+def test_check_mode_ends_at_a_stopped_container() -> None:
+    in_node("pct stop 200")
+    predicted = site("--check", "--diff")
+    real = site()
+    assert predicted.status == 0, predicted.output
+    assert "the running container would be made first" in predicted.said
+    assert predicted.changed == [("Bring the container to its wanted state", "kpro6-200")]
+    assert real.status == 0, real.output
+
+
+def test_a_creation_that_died_with_its_node_is_made_anew() -> None:
+    """The lock of a dead task stays, and nobody else takes it away."""
+    half = "lock: create\nhostname: inference-build\ntags: blackwell-inference;build\nunprivileged: 1\n"
+    in_node(f"printf '{half}' > /etc/pve/lxc/9200.conf")
+    predicted = site("--check")
+    real = site()
+    assert predicted.status == 0, predicted.output
+    assert real.status == 0, real.output
+    assert predicted.changed == real.changed == [("Destroy the build container", "kpro6-200")]
+    assert in_node("ls /etc/pve/lxc").split() == ["200.conf"]

@@ -44,6 +44,7 @@ def dense(layers: int, heads: int, kv: int, hidden: int, context: int, **more: A
 
 
 # (name: the values of that repository's config.json, full/sliding/linear layers, KV bytes a token, state bytes, context)
+ALTERNATING = ["sliding_attention", "full_attention"] * 18
 FAMILIES = [
     ("Qwen/Qwen3.6-27B", QWEN36_27B, (16, 0, 48), 65_536, 153_944_064, 262_144),
     ("Qwen/Qwen3-Next-80B-A3B-Instruct",
@@ -61,13 +62,12 @@ FAMILIES = [
     }), (28, 0, 0), 57_344, 0, 32_768),
     ("Qwen/Qwen3-32B", dense(64, 64, 8, 5120, 40960, head_dim=128), (64, 0, 0), 262_144, 0, 40_960),
     ("Qwen/Qwen3-30B-A3B", dense(48, 32, 4, 2048, 40960, head_dim=128, num_experts=128), (48, 0, 0), 98_304, 0, 40_960),
-    ("deepseek-ai/DeepSeek-V3", dense(61, 128, 128, 7168, 163840, kv_lora_rank=512, qk_rope_head_dim=64, v_head_dim=128,
-     rope_scaling={"factor": 40, "original_max_position_embeddings": 4096, "type": "yarn"}), (61, 0, 0), 70_272, 0, 163_840),
+    ("deepseek-ai/DeepSeek-V3", dense(61, 128, 128, 7168, 163840, kv_lora_rank=512, qk_rope_head_dim=64, v_head_dim=128, rope_scaling={
+        "factor": 40, "original_max_position_embeddings": 4096, "type": "yarn"}), (61, 0, 0), 70_272, 0, 163_840),
     ("mistralai/Mixtral-8x7B-v0.1", dense(32, 32, 8, 4096, 32768), (32, 0, 0), 131_072, 0, 32_768),
     ("microsoft/phi-4", dense(40, 40, 10, 5120, 16384), (40, 0, 0), 204_800, 0, 16_384),
-    ("openai/gpt-oss-120b", dense(36, 64, 8, 2880, 131072, head_dim=64, layer_types=[
-        "sliding_attention", "full_attention"] * 18, rope_scaling={"factor": 32.0, "rope_type": "yarn",
-        "original_max_position_embeddings": 4096}), (18, 18, 0), 73_728, 0, 131_072),
+    ("openai/gpt-oss-120b", dense(36, 64, 8, 2880, 131072, head_dim=64, layer_types=ALTERNATING, rope_scaling={
+        "factor": 32.0, "rope_type": "yarn", "original_max_position_embeddings": 4096}), (18, 18, 0), 73_728, 0, 131_072),
     ("linear rope scaling is not in the trained length", dense(2, 8, 8, 1024, 4096, rope_scaling={
         "factor": 4.0, "rope_type": "linear"}), (2, 0, 0), 8192, 0, 16_384),
 ]  # fmt: skip

@@ -136,6 +136,7 @@ def test_volatile_facts_enter_no_id() -> None:
 
 def test_wishes_change_the_launch_and_not_the_stack() -> None:
     reference, changed = plan(), plan(request={"port_base": 31000, "instances": 4})
+    assert plan(request={"port_base": "31000", "instances": "4"}) == changed
     assert changed["stack_id"] == reference["stack_id"] and changed["launch_id"] != reference["launch_id"]
 
 
@@ -210,7 +211,7 @@ WRONG_INPUT = [
     ({"model.archs": []}, {}, "model.archs"),
     ({"model.attention": {"full": "all"}}, {}, "model.attention.full"),
     ({}, {"sglang": "0.5.23"}, "request.sglang"),
-    ({}, {"instances": "4"}, "request.instances"),
+    ({}, {"instances": "four"}, "request.instances"),
     ({}, {"instances": 0}, "request.instances"),
     ({}, {"instances": True}, "request.instances"),
     ({}, {"sglang_version": "latest"}, "request.sglang_version"),
