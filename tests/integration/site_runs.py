@@ -34,7 +34,7 @@ class Run:
         for line in self.output.splitlines():
             if match := re.match(r"(?:TASK|RUNNING HANDLER) \[(?:[\w.]+ : )?(.*)\] \*+$", line):
                 task = match[1]
-            elif match := re.match(r"changed: \[([^\]]+)\]", line):
+            elif match := re.match(r"changed: \[([^\] ]+)", line):
                 result.append((task, match[1]))
         return result
 
