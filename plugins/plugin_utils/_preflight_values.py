@@ -11,10 +11,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable, NamedTuple
 
-HIDDEN = frozenset({"gateway_api_key"})
+INDEXES = ("pve_host_index_url", "stack_index_url", "gateway_index_url")
+HIDDEN = frozenset({"gateway_api_key", *INDEXES})
 _KEY = re.compile(r"[!-~]{16,}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HOSTNAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*")
+# Empty is what the default is without UV_DEFAULT_INDEX; the roles ask for one.
+_INDEX = re.compile(r"(https?://[^\s/@]+(/\S*)?)?")
 _PATH = re.compile(r"/[^\x00-\x1f\x7f]*")
 
 
@@ -59,6 +62,7 @@ _SOME = _between(1)
 _PORT = _between(1024, 65_535)
 
 RULES: dict[str, Rule] = {
+    **dict.fromkeys(INDEXES, _text(_INDEX, "http:// or https:// and no user or password in it, which belong into a netrc file")),
     "nvidia_driver_sha256": _text(_SHA256, "64 lower-case hexadecimal digits"),
     "pve_container_vmid": _VMID,
     "pve_container_build_vmid": _VMID,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.blackwell.inference.plugins.plugin_utils import _preflight
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _preflight, _preflight_values
 
 SPECS: dict[str, dict[str, Any]] = {
     "pve_host": {"pve_host_index_url": {"type": "str"}},
@@ -116,3 +116,16 @@ def test_a_container_with_the_address_of_its_node() -> None:
     groups["inference"]["kpro6-200"]["pve_container_network"] = {"bridge": "vmbr0", "address": "192.0.2.6/24"}
     (finding,) = {str(finding) for finding in _preflight.findings(groups, SPECS)}
     assert finding.startswith("kpro6-200, kpro6: found: the same address 192.0.2.6")
+
+
+@pytest.mark.parametrize("url", ["", "http://10.99.0.1:8099/simple", "https://mirror.example.com/simple/"])
+def test_an_index_may_be_absent_or_an_address(url: str) -> None:
+    assert _preflight_values.unusable("stack_index_url", url) is None
+
+
+@pytest.mark.parametrize("url", ["https://user:secret@mirror.example.com/simple", "mirror.example.com", "file:///wheels"])
+def test_an_index_with_a_password_in_it_is_refused_and_not_shown(url: str) -> None:
+    refused = _preflight_values.unusable("stack_index_url", url)
+    assert refused is not None
+    assert refused[0] == "stack_index_url (not shown)"
+    assert "netrc" in refused[1]
