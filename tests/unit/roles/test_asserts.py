@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+
 @pytest.mark.parametrize(
     ("role", "variables", "task", "wanted"),
     [
