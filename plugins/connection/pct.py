@@ -24,6 +24,27 @@ options:
     required: true
     vars:
       - name: ansible_pct_vmid
+  user:
+    description:
+      - User of the container that tasks run as, with its home and its supplementary groups. It needs C(getent) and C(setpriv)
+        in the container, as every Debian has. The user of the node stays O(remote_user).
+    type: str
+    vars:
+      - name: ansible_pct_user
+  sudo:
+    description: Whether O(remote_user) enters containers by C(sudo) on the node. It must not ask for a password.
+    type: bool
+    default: false
+    vars:
+      - name: ansible_pct_sudo
+  method:
+    description:
+      - V(lxc-attach) enters by itself. V(pct-exec) leaves it to Proxmox VE's own program, for nodes where only that is allowed.
+    type: str
+    choices: [lxc-attach, pct-exec]
+    default: lxc-attach
+    vars:
+      - name: ansible_pct_method
   thaw_timeout:
     description:
       - Seconds to wait for a container that is starting or frozen, as it is while a snapshot is taken.
@@ -33,6 +54,10 @@ options:
     vars:
       - name: ansible_pct_thaw_timeout
 notes:
+  - A task that is cut off on the controller goes on in the container, as it does with plain SSH.
+  - A container that is frozen in the middle of a task, by a backup in snapshot mode, makes the task wait. Give such a task
+    a C(timeout).
+  - A node behind another host is reached as with plain SSH, for example with C(ansible_ssh_common_args=-J jump.example.com).
   - There is no login session in the container, as with C(pct exec). Tasks run outside every systemd unit of the container.
   - M(ansible.builtin.meta) C(reset_connection) leaves the shared SSH connection open, since the node's own tasks use it.
   - The login shell of O(remote_user) on the node must understand POSIX shell syntax.
@@ -56,7 +81,7 @@ import os
 import secrets
 import shlex
 import subprocess
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from ansible.errors import AnsibleConnectionFailure, AnsibleError, AnsibleFileNotFound
 from ansible.module_utils.common.text.converters import to_bytes, to_text
@@ -64,103 +89,31 @@ from ansible.plugins.connection import ConnectionBase
 from ansible.plugins.connection.ssh import Connection as SSHConnection
 from ansible.plugins.connection.ssh import _ssh_retry
 from ansible.utils.display import Display
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _pct_script as scripts
+from ansible_collections.blackwell.inference.plugins.plugin_utils._pct_script import Door
 
 display = Display()
-
-CONFIGURATIONS = "/etc/pve/lxc"
-
-# lxc-attach --clear-env leaves HOME unset, and a path without /usr/local/bin hides tools.
-ENVIRONMENT = {
-    "HOME": "/root",
-    "USER": "root",
-    "LOGNAME": "root",
-    "SHELL": "/bin/sh",
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LANG": "C.UTF-8",
-}
-
-# Exit code that the node's script ends with when a verdict line on standard error says more. Never 255: that is ssh's own.
-VERDICT_RC = 254
-
-# The exit code 255 of a command reads like a lost connection to ssh's caller, and a stopped container makes lxc-attach
-# exit with 1 like a failed command. So state and pid of init are asked before, and again after a failure, and what is
-# found goes to standard error behind a word that no command can know. A container that stops kills the command some
-# time before its state changes.
-NODE_SCRIPT = r"""
-say() {{ printf '\n%s %s\n' {nonce} "$1" >&2; exit {verdict_rc}; }}
-state() {{ set -- $(lxc-info -n {vmid} -s -p </dev/null 2>/dev/null); echo "$2 $4"; }}
-test -e {configurations}/{vmid}.conf || say absent
-left={thaw_timeout}; was=$(state)
-while case $was in FROZEN*|FREEZING*|STARTING*) [ "$left" -gt 0 ];; *) false;; esac; do sleep 1; left=$((left-1)); was=$(state); done
-case $was in RUNNING*) ;; *) say "state ${{was%% *}}";; esac
-lxc-attach -n {vmid} --clear-env {environment} -- /bin/sh -c {command}
-rc=$?
-[ $rc = 0 ] && exit 0
-now=$(state); left=6
-case $rc in 137|143) while [ "$now" = "$was" ] && [ $left -gt 0 ]; do sleep 0.5; left=$((left-1)); now=$(state); done;; esac
-[ "$now" = "$was" ] || say "stopped ${{now%% *}}"
-[ $rc = 255 ] && say 255
-exit $rc
-"""
-
-# The content is read to its end even when it cannot be stored, so that the sender is not killed by a closed pipe.
-PUT_SCRIPT = r"""
-umask 077; d={target}; [ -L "$d" ] && d=$(readlink -f -- "$d"); [ -d "$d" ] && {{ echo "$d is a directory" >&2; exit 1; }}
-t="$(dirname -- "$d")/.pct-{nonce}"
-if cat >"$t"; then sha256sum <"$t" && mv -f -- "$t" "$d" && exit 0; fi
-rm -f -- "$t"; cat >/dev/null; exit 1
-"""
-
-FETCH_SCRIPT = r"""
-s={source}; [ -f "$s" ] || {{ echo "$s is not a regular file" >&2; exit 1; }}
-cat <"$s" && sum=$(sha256sum <"$s") && printf '\n%s %s\n' {nonce} "$sum" >&2
-"""
-
-
-def node_script(vmid: int, command: str, nonce: str, thaw_timeout: int, configurations: str) -> str:
-    """What the node's shell runs to run `command` in the container's shell."""
-    environment = " ".join(f"-v {shlex.quote(f'{name}={value}')}" for name, value in ENVIRONMENT.items())
-    return NODE_SCRIPT.format(
-        vmid=vmid,
-        command=shlex.quote(command),
-        nonce=nonce,
-        thaw_timeout=thaw_timeout,
-        configurations=configurations,
-        environment=environment,
-        verdict_rc=VERDICT_RC,
-    )
-
-
-def split_verdict(stderr: bytes, nonce: str) -> tuple[bytes, str | None]:
-    """Take the line that starts with the nonce out of standard error. ssh's own messages may stand behind it."""
-    before, found, rest = stderr.rpartition(b"\n" + nonce.encode() + b" ")
-    if not found:
-        return stderr, None
-    line, _newline, after = rest.partition(b"\n")
-    return before + after, line.decode("utf-8", "replace").strip()
-
-
-def unreachable(vmid: int, host: str, verdict: str) -> str:
-    """Found, wanted and remedy for a container that cannot be entered."""
-    if verdict == "absent":
-        found, do = "no configuration of it on this node", "create it first, or check ansible_pct_vmid and ansible_host (was it migrated?)"
-    elif verdict == "state STOPPED":
-        found, do = "it is stopped", f"start it: pct start {vmid}"
-    elif verdict in ("state FROZEN", "state FREEZING"):
-        found, do = "it is frozen", f"wait for its backup or snapshot to end, or thaw it: lxc-unfreeze -n {vmid}"
-    elif verdict == "state":
-        found, do = "lxc-info does not know it", "log in to the node as root"
-    elif verdict.startswith("stopped"):
-        found, do = f"it stopped during the task and is now {verdict[8:] or 'gone'}", "find what stopped it, and run again"
-    else:
-        found, do = f"it is in {verdict}", "wait until it runs"
-    return f"Container {vmid} on {host} cannot be entered. Found: {found}. Wanted: a running container. Do: {do}."
 
 
 class Connection(SSHConnection):
     """A container of the node that the parent class connects to."""
 
     transport = "blackwell.inference.pct"
+    _for_ssh = False
+
+    def get_option(self, option: str, hostvars: dict[str, object] | None = None) -> Any:
+        # Everybody but ssh asks for the user whose home and rights a task has: the one in the container.
+        if option == "remote_user" and not self._for_ssh:
+            return super().get_option("user", hostvars) or "root"
+        return super().get_option(option, hostvars)
+
+    def _build_command(self, *arguments: Any, **named: Any) -> list[bytes]:
+        self._for_ssh = True
+        try:
+            built: list[bytes] = super()._build_command(*arguments, **named)
+        finally:
+            self._for_ssh = False
+        return built
 
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         # Not the parent's method: it would ask for a terminal, which turns every line feed into CR LF twice.
@@ -180,7 +133,7 @@ class Connection(SSHConnection):
         if not os.path.exists(to_bytes(in_path, errors="surrogate_or_strict")):
             raise AnsibleFileNotFound(f"file or module does not exist: {in_path}")
         nonce = self._nonce()
-        script = PUT_SCRIPT.format(target=shlex.quote(out_path), nonce=nonce)
+        script = scripts.PUT_SCRIPT.format(target=shlex.quote(out_path), nonce=nonce)
         with open(to_bytes(in_path, errors="surrogate_or_strict"), "rb") as source:
             rc, stdout, stderr = self._stream(script, nonce, stdin=source)
             source.seek(0)
@@ -191,12 +144,12 @@ class Connection(SSHConnection):
         ConnectionBase.fetch_file(self, in_path, out_path)
         display.vvv(f"FETCH {in_path} TO {out_path}", host=self._node())
         nonce = self._nonce()
-        script = FETCH_SCRIPT.format(source=shlex.quote(in_path), nonce=f"{nonce}s")
+        script = scripts.FETCH_SCRIPT.format(source=shlex.quote(in_path), nonce=f"{nonce}s")
         with open(to_bytes(out_path, errors="surrogate_or_strict"), "wb+") as target:
             rc, _stdout, stderr = self._stream(script, nonce, stdout=target)
             target.seek(0)
             found = hashlib.file_digest(target, "sha256").hexdigest()
-        stderr, sum_line = split_verdict(stderr, f"{nonce}s")
+        stderr, sum_line = scripts.split_verdict(stderr, f"{nonce}s")
         self._compare(f"{in_path} to {out_path}", rc, stderr, (sum_line or "no checksum").partition(" ")[0], found)
 
     def reset(self) -> None:
@@ -212,11 +165,20 @@ class Connection(SSHConnection):
     def _nonce() -> str:
         return f"pct-{secrets.token_hex(8)}"
 
+    def _door(self) -> Door:
+        chosen = {name: self.get_option(name) for name in ("vmid", "thaw_timeout", "method", "user", "sudo")}
+        return Door(**chosen, configurations=scripts.CONFIGURATIONS)
+
     def _ssh_command(self, command: str, nonce: str) -> list[bytes]:
-        vmid, thaw_timeout = self.get_option("vmid"), self.get_option("thaw_timeout")
-        script = node_script(vmid, command, nonce, thaw_timeout, CONFIGURATIONS)
-        built: list[bytes] = self._build_command(self.get_option("ssh_executable"), "ssh", self._node(), script)
-        return built
+        script = scripts.node_script(self._door(), command, nonce)
+        size = len(to_bytes(script, errors="surrogate_or_strict"))
+        if size > scripts.MAX_ARGUMENT:
+            raise AnsibleError(
+                f"Command for container {self.get_option('vmid')} on {self._node()}. Found: {size} bytes with its environment. "
+                f"Wanted: at most {scripts.MAX_ARGUMENT}, what Linux gives to one argument. "
+                "Do: give large values to the task by a file (module copy), not by environment or raw."
+            )
+        return self._build_command(self.get_option("ssh_executable"), "ssh", self._node(), script)
 
     def _stream(self, script: str, nonce: str, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None) -> tuple[int, bytes, bytes]:
         """Run a command in the container whose input or output is a local file, in constant memory."""
@@ -247,12 +209,12 @@ class Connection(SSHConnection):
         return done.returncode, done.stdout or b"", done.stderr
 
     def _judge(self, rc: int, stderr: bytes, nonce: str) -> tuple[int, bytes]:
-        stderr, verdict = split_verdict(stderr, nonce)
+        stderr, verdict = scripts.split_verdict(stderr, nonce)
         if verdict is None:
             return rc, stderr
         if verdict == "255":
             return 255, stderr
-        raise AnsibleConnectionFailure(unreachable(self.get_option("vmid"), self._node(), verdict))
+        raise AnsibleConnectionFailure(scripts.unreachable(self._door(), self._node(), verdict))
 
     def _lost_node(self, exc: AnsibleConnectionFailure) -> NoReturn:
         message = f"Container {self.get_option('vmid')} is entered through {self._node()}. {exc}"

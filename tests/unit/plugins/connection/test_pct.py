@@ -23,6 +23,7 @@ from ansible.plugins.doc_fragments.connection_pipelining import ModuleDocFragmen
 from ansible.plugins.loader import shell_loader
 from ansible_collections.blackwell.inference.plugins.connection import pct
 from ansible_collections.blackwell.inference.plugins.doc_fragments.ssh_connection import ModuleDocFragment
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _pct_script as scripts
 
 # The last argument is the remote command; what stands before is kept for the test of the shared socket.
 FAKE_SSH = r"""#!/bin/sh
@@ -49,7 +50,26 @@ pairs = arguments[3:split]
 assert pairs[::2] == ["-v"] * (len(pairs) // 2), pairs
 environment = dict(pair.split("=", 1) for pair in pairs[1::2])
 environment["HERE"] = os.environ["HERE"]
+if os.path.isdir(os.environ["HERE"] + "/inside-bin"):
+    environment["PATH"] = os.environ["HERE"] + "/inside-bin:" + environment["PATH"]
 os.execve("/bin/sh", arguments[split + 1:], environment)
+"""
+
+# The real one refuses with 255 what lxc-attach refuses with 1, and hands on the node's environment unless told not to.
+FAKE_PCT = r"""#!/usr/bin/env python3
+import os, sys
+assert os.environ["LC_ALL"] == "C"
+assert sys.argv[1:6] == ["exec", "200", "--keep-env", "0", "--"], sys.argv
+os.execvpe(sys.argv[6], sys.argv[6:], {"PATH": "/usr/bin:/bin"})
+"""
+
+FAKE_SUDO = r"""#!/bin/sh
+[ "$1" = -n ] || exit 2
+[ -e "$HERE/no-sudo" ] && { echo "sudo: a password is required" >&2; exit 1; }
+[ "$2" = -- ] && shift
+shift
+echo "$1" >>"$HERE/sudo-used"
+exec "$@"
 """
 
 HOSTILE = [
@@ -69,14 +89,14 @@ HOSTILE = [
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name, text in (("ssh", FAKE_SSH), ("lxc-info", FAKE_INFO), ("lxc-attach", FAKE_ATTACH)):
+    for name, text in (("ssh", FAKE_SSH), ("lxc-info", FAKE_INFO), ("lxc-attach", FAKE_ATTACH), ("pct", FAKE_PCT), ("sudo", FAKE_SUDO)):
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     (tmp_path / "200.conf").touch()
     (tmp_path / "state").write_text("State:          RUNNING\nPID:            77\n")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("HERE", str(tmp_path))
-    monkeypatch.setattr(pct, "CONFIGURATIONS", str(tmp_path))
+    monkeypatch.setattr(scripts, "CONFIGURATIONS", str(tmp_path))
     return tmp_path
 
 
@@ -126,7 +146,7 @@ def test_the_environment_is_clean_and_complete(connection: Any) -> None:
     _rc, out, _err = connection.exec_command("env")
     found = dict(line.split("=", 1) for line in out.decode().splitlines())
     assert "LEAK" not in found
-    assert {name: found[name] for name in pct.ENVIRONMENT} == pct.ENVIRONMENT
+    assert {name: found[name] for name in scripts.ENVIRONMENT} == scripts.ENVIRONMENT
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 126, 127, 137, 143, 254, 255])
@@ -198,7 +218,7 @@ def test_a_short_freeze_is_waited_for(connection: Any, here: Path) -> None:
     ],
 )
 def test_verdicts_are_taken_out_of_standard_error(stderr: bytes, rest: bytes, verdict: str | None) -> None:
-    assert pct.split_verdict(stderr, "pct-1") == (rest, verdict)
+    assert scripts.split_verdict(stderr, "pct-1") == (rest, verdict)
 
 
 NAMES = ["plain", "with space", "quote'\"s", "Ünï ✓", "-dash", "dollar $HOME `id`", "new\nline", "x" * 255]
@@ -256,7 +276,7 @@ def test_changed_content_is_noticed(connection: Any, here: Path, direction: str,
     (here / "bin" / "sha256sum").chmod(0o755)
     # The stand-in container has a clean path, so the false program is put in by hand.
     script = "PUT_SCRIPT" if direction == "put" else "FETCH_SCRIPT"
-    monkeypatch.setattr(pct, script, getattr(pct, script).replace("sha256sum", f"{here}/bin/sha256sum"))
+    monkeypatch.setattr(scripts, script, getattr(scripts, script).replace("sha256sum", f"{here}/bin/sha256sum"))
     with pytest.raises(AnsibleError, match=r"changed the content.*SHA-256"):
         if direction == "put":
             connection.put_file(__file__, str(here / "target"))
@@ -317,3 +337,82 @@ def test_every_option_of_the_parent_is_documented_with_the_same_sources() -> Non
 def test_a_missing_vmid_is_named(here: Path) -> None:
     with pytest.raises(AnsibleError, match="vmid"):
         open_connection(here, ansible_pct_vmid=None)
+
+
+def inside(here: Path, **programs: str) -> None:
+    (here / "inside-bin").mkdir()
+    for name, text in programs.items():
+        (here / "inside-bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (here / "inside-bin" / name).chmod(0o755)
+
+
+def test_another_user_of_the_container(here: Path) -> None:
+    inside(
+        here,
+        getent='[ "$1 $2" = "passwd serve r" ] && echo "serve:x:996:995:,,,:/srv/serve home:/usr/sbin/nologin"',
+        setpriv='echo "$1 $2 $3 $4"; shift 4; exec "$@"',
+    )
+    connection = open_connection(here, ansible_pct_user="serve r")
+    rc, out, _err = connection.exec_command('echo "$HOME|$USER|$LOGNAME|$SHELL"; exit 3')
+    assert (rc, out) == (3, b"--reuid=996 --regid=995 --init-groups --\n/srv/serve home|serve|serve|/bin/sh\n")
+
+
+@pytest.mark.parametrize("name", ["nobody-here", "$(touch gone)", "a'b", "-x"])
+def test_a_user_that_the_container_does_not_have(here: Path, name: str) -> None:
+    with pytest.raises(AnsibleConnectionFailure, match=r"Found: no user .* in it.*ansible_pct_user"):
+        open_connection(here, ansible_pct_user=name).exec_command("true")
+
+
+@pytest.mark.parametrize(("user", "seen"), [(None, "root"), ("serve", "serve")])
+def test_action_plugins_see_the_containers_user_and_ssh_the_nodes(here: Path, user: str | None, seen: str) -> None:
+    inside(here, getent="echo serve:x:1:1::/:/bin/sh", setpriv='shift 4; exec "$@"')
+    connection = open_connection(here, ansible_user="admin", ansible_pct_user=user)
+    connection.exec_command("true")
+    assert 'User="admin"' in (here / "ssh-arguments").read_text().splitlines()
+    assert connection.get_option("remote_user") == seen
+
+
+def test_sudo_on_the_node(here: Path) -> None:
+    connection = open_connection(here, ansible_pct_sudo=True)
+    assert connection.exec_command("cat; exit 1", in_data=b"\x00\xff") == (1, b"\x00\xff", b"")
+    # Once for the command; asked again, since 1 is also what sudo itself ends with.
+    assert (here / "sudo-used").read_text().split() == ["/bin/sh", "true"]
+    (here / "sudo-used").unlink()
+    assert connection.exec_command("exit 255")[0] == 255
+    assert (here / "sudo-used").read_text().split() == ["/bin/sh"]
+    (here / "no-sudo").touch()
+    with pytest.raises(AnsibleConnectionFailure, match="Found: sudo on the node wants a password.*NOPASSWD"):
+        connection.exec_command("true")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("options", [{"ansible_pct_sudo": True}, {"ansible_pct_method": "pct-exec"}, {"ansible_pct_user": "root"}])
+def test_commands_arrive_unchanged_by_every_way_in(here: Path, options: dict[str, Any], text: str) -> None:
+    inside(here, setpriv='shift 4; exec "$@"')
+    assert open_connection(here, **options).exec_command(f"printf %s {shlex.quote(text)}") == (0, text.encode(), b"")
+
+
+def test_pct_exec_gives_the_same_environment(here: Path) -> None:
+    _rc, out, _err = open_connection(here, ansible_pct_method="pct-exec").exec_command("env")
+    found = dict(line.split("=", 1) for line in out.decode().splitlines())
+    assert {name: value for name, value in found.items() if name not in ("PWD", "_", "SHLVL")} == scripts.ENVIRONMENT
+
+
+def test_pct_exec_of_a_stopped_container_is_unreachable(here: Path) -> None:
+    (here / "state").write_text("State:          STOPPED\n")
+    with pytest.raises(AnsibleConnectionFailure, match="it is stopped"):
+        open_connection(here, ansible_pct_method="pct-exec").exec_command("true")
+
+
+def test_a_large_environment_arrives_and_a_larger_one_is_refused(connection: Any) -> None:
+    value = "v" * 100_000
+    assert connection.exec_command(f"BIG={value} printenv BIG") == (0, value.encode() + b"\n", b"")
+    with pytest.raises(AnsibleError, match=r"Found: 15\d{4} bytes with its environment.*Wanted: at most 131071"):
+        connection.exec_command(f"BIG={value}{value[:50_000]} printenv BIG")
+
+
+def test_a_jump_host_is_handed_to_ssh(here: Path) -> None:
+    connection = open_connection(here, ansible_ssh_common_args="-J jump.example.com")
+    connection.exec_command("true")
+    arguments = (here / "ssh-arguments").read_text().splitlines()
+    assert arguments[arguments.index("-J") + 1] == "jump.example.com"
