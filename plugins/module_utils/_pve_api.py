@@ -18,7 +18,8 @@ from ansible_collections.blackwell.inference.plugins.module_utils._refusal impor
 UPID = re.compile(r"UPID:[^:\s\"]+:[0-9A-F]{8}:[0-9A-F]{8,}:[0-9A-F]{8}:(\w+):[^:\s]*:[^:\s]+:", re.IGNORECASE)
 
 # Another task holds the container's or the storage's lock. Asking again later is right.
-BUSY = re.compile(r"is locked|can't lock file|got timeout|trying to acquire lock", re.IGNORECASE)
+# What may pass by itself: somebody else's lock, a cluster that is just losing or finding a member. Nothing was done then.
+PASSING = re.compile(r"is locked|can't lock file|got timeout|trying to acquire lock|no quorum|no route to host", re.IGNORECASE)
 STALE = "detected modified configuration"
 ABSENT = re.compile(r"does not exist|no such (?:container|ct)", re.IGNORECASE)
 
@@ -38,43 +39,61 @@ class Stale(ApiError):
 class Api:
     """`client` is a ProxmoxAPI, or whatever answers `client(path).get(...)` as it does."""
 
-    def __init__(self, client: Any, node: str, timeout: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        client: Any,
+        node: str,
+        timeout: float,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        tasks: list[dict[str, str]],
+    ) -> None:
         self._client = client
         self._base = f"nodes/{node}"
         self._timeout = timeout
         self.clock = clock
         self.sleep = sleep
-        self.tasks: list[dict[str, str]] = []
+        # Of the caller, who shows them also when a call fails.
+        self.tasks = tasks
 
     def deadline(self) -> float:
         return self.clock() + self._timeout
 
     def resources(self) -> list[dict[str, Any]]:
         """Every container and virtual machine of the cluster."""
-        answer = self._call("get", "cluster/resources", type="vm")
+        answer = self._patiently("get", "cluster/resources", type="vm")
         return [entry for entry in answer if "vmid" in entry]
 
     def get(self, path: str, **params: Any) -> Any:
         """Read below the node."""
-        answer = self._call("get", f"{self._base}/{path}", **params)
+        answer = self._patiently("get", f"{self._base}/{path}", **params)
         if isinstance(answer, dict) and set(answer) == {"errors"}:
             raise ApiError(f"GET {path}: {answer['errors'] or 'no answer'}")
         return answer
 
     def change(self, method: str, path: str, **params: Any) -> None:
-        """Write below the node, wait for the task if there is one, and wait first while something else holds the lock."""
+        """Write below the node, and wait for the task if there is one. A task that met a lock is started again."""
         deadline = self.deadline()
         while True:
+            task = UPID.search(str(self._patiently(method, f"{self._base}/{path}", **params)))
             try:
-                answer = self._call(method, f"{self._base}/{path}", **params)
-                task = UPID.search(str(answer))
                 if task:
                     self._finish(task.group(0), task.group(1))
                 return
+            except ApiError as exc:
+                if not PASSING.search(str(exc)) or self.clock() >= deadline:
+                    raise
+                self.sleep(2)
+
+    def _patiently(self, method: str, path: str, **params: Any) -> Any:
+        deadline = self.deadline()
+        while True:
+            try:
+                return self._call(method, path, **params)
             except Stale:
                 raise
             except ApiError as exc:
-                if not BUSY.search(str(exc)) or self.clock() >= deadline:
+                if not PASSING.search(str(exc)) or self.clock() >= deadline:
                     raise
                 self.sleep(2)
 
@@ -99,6 +118,8 @@ class Api:
         except subprocess.TimeoutExpired as exc:
             raise ApiError(f"{method.upper()} {path}: no answer within {exc.timeout:g} s") from exc
         except OSError as exc:
+            if exc.filename is None:
+                raise ApiError(f"{method.upper()} {path}: {exc}") from exc
             raise Refusal(
                 "The Proxmox VE API cannot be called",
                 f"{exc.strerror}: {exc.filename}",
@@ -113,8 +134,17 @@ class Api:
             if getattr(exc, "exit_code", None) == 0:
                 # Its local backend takes any text on standard error, such as a warning about a locale, for a failure.
                 return _json_tail(content)
-            text = f"{content} {getattr(exc, 'errors', None) or ''}".strip()
+            text = f"{content} {_details(getattr(exc, 'errors', None))}".strip()
             raise (Stale if STALE in text else ApiError)(f"{method.upper()} {path}: {text}") from exc
+
+
+def _details(errors: Any) -> str:
+    """What proxmoxer found besides the status line: messages by parameter, or a body that is no JSON."""
+    if isinstance(errors, dict) and set(errors) == {"errors"}:
+        errors = errors["errors"]
+    if isinstance(errors, bytes):
+        errors = errors.decode("utf-8", "replace")
+    return str(errors or "")[:LOG_LIMIT]
 
 
 def _json_tail(text: str) -> Any:

@@ -111,20 +111,24 @@ def size_gib(rootfs: str) -> float | None:
     return float(match.group(1)) * {"": 2**-30, "K": 2**-20, "M": 2**-10, "G": 1, "T": 2**10}[match.group(2)]
 
 
-def gpu_paths(gpus: list[str] | None, present: Iterable[str]) -> list[str]:
-    """The device nodes a container must get. `present` are the character devices of the node."""
-    there = set(present)
-    if not gpus or gpus == ["none"]:
+def gpu_paths(gpus: list[str], node_devices: Iterable[str] | None, minors: Mapping[str, int], found: Config) -> list[str]:
+    """The device nodes a container must get.
+
+    node_devices: the node's character devices, None where they cannot be asked for; minors: minor number by GPU UUID.
+    """
+    if gpus == ["none"]:
         return []
+    there = None if node_devices is None else set(node_devices)
     if gpus == ["all"]:
+        if there is None:
+            raise Refusal("Option gpus", "all, by the API", "minor numbers: the API does not tell a node's devices", "Name them")
         cards = sorted((p for p in there if GPU_NODE.fullmatch(p)), key=lambda p: int(p[len("/dev/nvidia") :]))
         cards = cards or ["/dev/nvidia0"]
     else:
-        wrong = [g for g in gpus if not re.fullmatch(r"\d{1,3}", g)]
-        if wrong:
-            wanted = 'all, none, or minor numbers such as "0"'
-            raise Refusal("Option gpus is wrong", repr(wrong[0]), wanted, "Correct gpus")
-        cards = [f"/dev/nvidia{g}" for g in sorted({int(g) for g in gpus})]
+        cards = [f"/dev/nvidia{minor}" for minor in sorted({_minor(gpu, minors) for gpu in gpus})]
+    if there is None:
+        given = {parse_properties(key, value).get("path") for key, value in found.items() if kind_of(key) == "dev"}
+        return [*cards, *CONTROL_NODES, *(path for path in OPTIONAL_NODES if path in given)]
     missing = [path for path in (*cards, *CONTROL_NODES) if path not in there]
     if missing:
         raise MissingDevices(
@@ -134,6 +138,17 @@ def gpu_paths(gpus: list[str] | None, present: Iterable[str]) -> list[str]:
             "Install and load the driver on the node (role nvidia_driver), or correct gpus",
         )
     return [*cards, *CONTROL_NODES, *(path for path in OPTIONAL_NODES if path in there)]
+
+
+def _minor(gpu: str, minors: Mapping[str, int]) -> int:
+    if re.fullmatch(r"\d{1,3}", gpu):
+        return int(gpu)
+    if gpu.startswith("GPU-"):
+        if gpu not in minors:
+            known = ", ".join(sorted(minors)) or "none known (no driver, or by the API)"
+            raise MissingDevices("Option gpus", f"{gpu}, and on the node {known}", "a GPU of the node", "Correct gpus")
+        return minors[gpu]
+    raise Refusal("Option gpus is wrong", repr(gpu), 'all, none, minor numbers such as "0", or UUIDs', "Correct gpus")
 
 
 def gpu_holders(paths: Iterable[str], others: Mapping[int, tuple[Config, list[str]]]) -> dict[int, list[str]]:

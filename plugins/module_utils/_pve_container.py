@@ -26,7 +26,10 @@ class Node(NamedTuple):
     """What is asked of the node outside its API."""
 
     name: str
-    character_devices: Callable[[], list[str]]
+    # None: they cannot be asked for.
+    character_devices: Callable[[], list[str] | None]
+    # Minor number by GPU UUID.
+    minors: Callable[[], dict[str, int]]
     is_directory: Callable[[str], bool]
     # Takes a container's lock away, which the API cannot. Returns the error's text, empty when it went well.
     unlock: Callable[[int], str]
@@ -58,7 +61,7 @@ class Container:
             if not self.check:
                 self._destroy(status)
             there, found, digest, status, pending = False, {}, "", ABSENT_STATUS, {}
-        devices = self._devices(resources)
+        devices = self._devices(resources, found)
         change = self._plan(found, devices)
         power = self._power(status, bool(pending))
         changed = bool(change or not there or power)
@@ -113,12 +116,12 @@ class Container:
                 f"See why `pct unlock {self.vmid}` fails on the node",
             )
 
-    def _devices(self, resources: list[dict[str, Any]]) -> list[str] | None:
+    def _devices(self, resources: list[dict[str, Any]], found: Config) -> list[str] | None:
         gpus = self.params.get("gpus")
-        if gpus is None:
-            return None
+        if not gpus:
+            return gpus
         try:
-            devices = pve.gpu_paths(gpus, self.node.character_devices() if gpus != ["none"] else [])
+            devices = pve.gpu_paths(gpus, self.node.character_devices(), self.node.minors(), found)
         except pve.MissingDevices as exc:
             if not self.check:
                 raise

@@ -10,7 +10,7 @@ module: pve_container
 short_description: Bring one LXC container of a Proxmox VE node to its wanted state
 description:
   - Runs on the node as root, through proxmoxer's local backend, so it needs no credentials and has the rights that an
-    API token never has (device passthrough and bind mounts).
+    API token never has (device passthrough and bind mounts). With O(api) it runs anywhere and asks the node by HTTPS.
   - Compares what is there with what is wanted, writes only the difference in one call, waits for the node's tasks, and
     reads back. An option that is not given is not managed.
   - A container without the tag C(blackwell-inference) is never touched unless O(adopt=true).
@@ -26,11 +26,50 @@ attributes:
     support: full
 requirements:
   - proxmoxer 2.3.0
+  - requests, for O(api)
 options:
   vmid:
     description: Number of the container.
     type: int
     required: true
+  api:
+    description:
+      - The node's API by HTTPS, instead of the node's own C(pvesh). Then O(gpus) are minor numbers, since the API does not tell
+        the devices of a node, directories of O(mounts) are not looked for, and a container that a dead task left locked must be
+        unlocked by hand.
+      - Only V(root@pam) with its password may give a container devices, bind mounts and most features. Whatever the
+        privileges of a token or of another user, Proxmox VE refuses that, and so does this module before it tries.
+    type: dict
+    suboptions:
+      host:
+        description: Address of any node of the cluster, as its certificate names it.
+        type: str
+        required: true
+      port:
+        description: Port of the API.
+        type: int
+        default: 8006
+      node:
+        description: Name of the node that has the container.
+        type: str
+        required: true
+      user:
+        description: User with its realm.
+        type: str
+        default: root@pam
+      password:
+        description: Password of the user. A ticket is made from it.
+        type: str
+      token_id:
+        description: Name of an API token of the user, in place of a password.
+        type: str
+      token_secret:
+        description: Secret of the token.
+        type: str
+      ca_file:
+        description: Certificate that the node's one must be signed by, such as the cluster's C(/etc/pve/pve-root-ca.pem). Without it
+          those that the machine trusts.
+        type: path
   state:
     description:
       - V(started) and V(stopped) also see to the power state, V(present) leaves it alone.
@@ -89,7 +128,7 @@ options:
         type: str
   gpus:
     description:
-      - V(all), V(none), or minor numbers such as V(0). The container gets C(/dev/nvidiaN), C(/dev/nvidiactl), C(/dev/nvidia-uvm)
+      - V(all), V(none), or minor numbers such as V(0) and UUIDs. The container gets C(/dev/nvidiaN), C(/dev/nvidiactl), C(/dev/nvidia-uvm)
         and, where the node has them, C(/dev/nvidia-uvm-tools) and C(/dev/nvidia-modeset), each with mode 0666.
       - Other devices are left alone. GPUs that another container of the node has are refused.
     type: list
@@ -195,6 +234,19 @@ EXAMPLES = r"""
   vars:
     ansible_python_interpreter: /opt/inference/pve/bin/python
 
+- name: Give an existing container more memory, from the controller
+  blackwell.inference.pve_container:
+    api:
+      host: kpro6.example.com
+      node: kpro6
+      user: automation@pve
+      token_id: inference
+      token_secret: "{{ vault_pve_token }}"
+      ca_file: /etc/ssl/kpro6.pem
+    vmid: 200
+    memory_mib: 524288
+  delegate_to: localhost
+
 - name: Destroy it
   blackwell.inference.pve_container:
     vmid: 200
@@ -233,18 +285,14 @@ tasks:
   sample: [{upid: "UPID:kpro6:0000C350:00016D33:692C5B2F:vzcreate:200:root@pam:", type: vzcreate, exitstatus: OK}]
 """
 
-import glob
-import os
-import platform
-import stat
-import subprocess
 import time
 import traceback
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.blackwell.inference.plugins.module_utils._pve_api import Api, ApiError
-from ansible_collections.blackwell.inference.plugins.module_utils._pve_container import Container, Node
+from ansible_collections.blackwell.inference.plugins.module_utils._pve_client import beyond_rights, by_https, on_the_node
+from ansible_collections.blackwell.inference.plugins.module_utils._pve_container import Container
 from ansible_collections.blackwell.inference.plugins.module_utils._refusal import Refusal
 
 PROXMOXER_ERROR: str | None = None
@@ -268,7 +316,24 @@ MOUNT = {
 }
 ROOTFS = {"storage": {"type": "str", "required": True}, "size_gib": {"type": "int", "required": True}}
 
+API = {
+    "host": {"type": "str", "required": True},
+    "port": {"type": "int", "default": 8006},
+    "node": {"type": "str", "required": True},
+    "user": {"type": "str", "default": "root@pam"},
+    "password": {"type": "str", "no_log": True},
+    "token_id": {"type": "str"},
+    "token_secret": {"type": "str", "no_log": True},
+    "ca_file": {"type": "path"},
+}
+API_RULES: dict[str, Any] = {
+    "required_one_of": [["password", "token_id"]],
+    "mutually_exclusive": [["password", "token_id"]],
+    "required_together": [["token_id", "token_secret"]],
+}
+
 ARGUMENTS: dict[str, Any] = {
+    "api": {"type": "dict", "options": API, **API_RULES},
     "vmid": {"type": "int", "required": True},
     "state": {"type": "str", "choices": ["started", "stopped", "present", "absent"], "default": "started"},
     "hostname": {"type": "str"},
@@ -293,37 +358,25 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-def nvidia_devices() -> list[str]:
-    """Character devices only: a failed passthrough leaves an empty regular file of the same name."""
-    return sorted(path for path in glob.glob("/dev/nvidia*") if stat.S_ISCHR(os.stat(path).st_mode))
-
-
-def unlock(vmid: int) -> str:
-    command = ["pct", "unlock", str(vmid)]
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return "" if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr.strip()[-300:]}"
-
-
 def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     if ProxmoxAPI is None:
         module.fail_json(msg=missing_required_lib("proxmoxer"), exception=PROXMOXER_ERROR)
-    # Perl's complaints about an unknown locale would stand on standard error, which proxmoxer takes for failures.
-    os.environ["LC_ALL"] = "C"
-    timeout = module.params["timeout"]
-    client = ProxmoxAPI(backend="local", timeout=timeout)
-    node = Node(platform.node().partition(".")[0], nvidia_devices, os.path.isdir, unlock)
-    api = Api(client, node.name, timeout, time.monotonic, time.sleep)
-    container = Container(api, node, module.params, module.check_mode)
+    timeout, credentials = module.params["timeout"], module.params["api"]
+    tasks: list[dict[str, str]] = []
     try:
+        if credentials is None:
+            client, node = on_the_node(ProxmoxAPI, timeout)
+        else:
+            beyond_rights(credentials, module.params)
+            client, node = by_https(ProxmoxAPI, credentials, timeout)
+        api = Api(client, node.name, timeout, time.monotonic, time.sleep, tasks)
+        container = Container(api, node, module.params, module.check_mode)
         result = container.reconcile()
     except Refusal as exc:
-        module.fail_json(**exc.result(), tasks=api.tasks)
+        module.fail_json(**exc.result(), tasks=tasks)
     except ApiError as exc:
-        module.fail_json(msg=str(exc), tasks=api.tasks)
+        module.fail_json(msg=str(exc), tasks=tasks)
     for warning in container.warnings:
         module.warn(warning)
     module.exit_json(**result, diff={"before": result["before"], "after": result["after"]})

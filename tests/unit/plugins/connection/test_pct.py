@@ -381,7 +381,7 @@ def test_sudo_on_the_node(here: Path) -> None:
     assert connection.exec_command("exit 255")[0] == 255
     assert (here / "sudo-used").read_text().split() == ["/bin/sh"]
     (here / "no-sudo").touch()
-    with pytest.raises(AnsibleConnectionFailure, match="Found: sudo on the node wants a password.*NOPASSWD"):
+    with pytest.raises(AnsibleConnectionFailure, match=r"Found: sudo on the node wants a password.*NOPASSWD"):
         connection.exec_command("true")
 
 

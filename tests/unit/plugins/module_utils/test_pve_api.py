@@ -29,7 +29,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    return Api(ProxmoxAPI(backend="local", timeout=2), "kpro6", 10, lambda: now[0], sleep)
+    return Api(ProxmoxAPI(backend="local", timeout=2), "kpro6", 10, lambda: now[0], sleep, [])
 
 
 def pvesh(tmp_path: Path, body: str) -> None:

@@ -89,21 +89,25 @@ def test_sizes(rootfs: str, size: float | None) -> None:
 CONTROL = ["/dev/nvidiactl", "/dev/nvidia-uvm"]
 ALL = [*(f"/dev/nvidia{n}" for n in (0, 1, 2, 10)), *CONTROL, "/dev/nvidia-modeset", "/dev/nvidia-uvm-tools", "/dev/nvidia-caps"]
 OPTIONAL = ["/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"]
+UUID = "GPU-0000000a-1111-2222-3333-444444444444"
 
 
 @pytest.mark.parametrize(
     ("gpus", "present", "expected"),
     [
-        (None, ALL, []),
-        ([], ALL, []),
         (["none"], [], []),
+        (["none"], None, []),
         (["all"], ALL, ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia10", *CONTROL, *OPTIONAL]),
         (["10", "0", "0"], ALL, ["/dev/nvidia0", "/dev/nvidia10", *CONTROL, *OPTIONAL]),
         (["1"], ["/dev/nvidia1", *CONTROL], ["/dev/nvidia1", *CONTROL]),
+        ([UUID, "0"], ALL, ["/dev/nvidia0", "/dev/nvidia10", *CONTROL, *OPTIONAL]),
+        # By the API: nothing can be looked for, and what is there already stays.
+        (["1"], None, ["/dev/nvidia1", *CONTROL, "/dev/nvidia-modeset"]),
     ],
 )
-def test_device_nodes(gpus: list[str] | None, present: list[str], expected: list[str]) -> None:
-    assert pve.gpu_paths(gpus, present) == expected
+def test_device_nodes(gpus: list[str], present: list[str] | None, expected: list[str]) -> None:
+    found = {"dev3": "/dev/nvidia-modeset,mode=0666", "dev4": "path=/dev/fuse"}
+    assert pve.gpu_paths(gpus, present, {UUID: 10}, found) == expected
 
 
 @pytest.mark.parametrize(
@@ -116,11 +120,14 @@ def test_device_nodes(gpus: list[str] | None, present: list[str], expected: list
         (["all", "0"], ALL, "'all'"),
         (["none", "0"], ALL, "'none'"),
         (["-1"], ALL, "'-1'"),
+        (["GPU-2"], ALL, f"GPU-2, and on the node {UUID}"),
+        ([UUID], CONTROL, "no character device /dev/nvidia10"),
+        (["all"], None, "all, by the API"),
     ],
 )
-def test_device_nodes_that_cannot_be_given(gpus: list[str], present: list[str], words: str) -> None:
+def test_device_nodes_that_cannot_be_given(gpus: list[str], present: list[str] | None, words: str) -> None:
     with pytest.raises(Refusal, match=words):
-        pve.gpu_paths(gpus, present)
+        pve.gpu_paths(gpus, present, {UUID: 10}, {})
 
 
 @pytest.mark.parametrize(

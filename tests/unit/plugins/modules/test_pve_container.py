@@ -21,6 +21,8 @@ from ansible_collections.blackwell.inference.tests.unit.plugins.modules.fake_pve
 
 DEVICES = [*(f"/dev/nvidia{n}" for n in range(8)), "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
 
+UUIDS = {f"GPU-0000000{n}-1111-2222-3333-444444444444": n for n in range(8)}
+
 OPTIONS: dict[str, Any] = {
     "vmid": 200,
     "hostname": "inference-1",
@@ -63,8 +65,8 @@ def apply(
     validated = ArgumentSpecValidator(pve_container.ARGUMENTS).validate(given)
     assert not validated.error_messages
     clock = Clock()
-    api = Api(pve, pve.node, 30, clock.time, clock.sleep)
-    node = Node(pve.node, lambda: DEVICES if devices is None else devices, is_directory, unlock or pve.unlock)
+    api = Api(pve, pve.node, 30, clock.time, clock.sleep, [])
+    node = Node(pve.node, lambda: DEVICES if devices is None else devices, lambda: UUIDS, is_directory, unlock or pve.unlock)
     container = Container(api, node, validated.validated_parameters, check)
     result = container.reconcile()
     return {**result, "warnings": container.warnings}
@@ -250,7 +252,7 @@ REFUSALS: list[tuple[str, Callable[[FakePve], Any], dict[str, Any], str]] = [
     ),
     ("nothing to create from", lambda pve: None, {"template": None}, "no template"),
     ("a GPU that is not there", lambda pve: None, {"gpus": ["9"]}, "no character device /dev/nvidia9"),
-    ("a wrong GPU", lambda pve: None, {"gpus": ["GPU-1"]}, "GPU-1.*minor numbers"),
+    ("a wrong GPU", lambda pve: None, {"gpus": ["GPU-1"]}, "GPU-1, and on the node GPU-0"),
     ("no driver", lambda pve: None, {"devices": []}, "no character device /dev/nvidia0, /dev/nvidiactl"),
     ("no mount source", lambda pve: None, {"is_directory": lambda path: "models" not in path}, "no directory /var/lib/inference/models"),
     ("a comma in a path", lambda pve: None, {"mounts": [{"source": "/a,b", "target": "/a"}]}, "'/a,b'.*without commas"),
