@@ -164,7 +164,8 @@ def compare(entries: Iterable[Entry], wanted: dict[str, set[tuple[int, int]]]) -
     wrong = [path for path, versions in wanted.items() if path not in found or _key(found[path]) not in versions]
     if wrong:
         raise DamagedCache(f"{len(wrong)} files that differ from their wheel, first {min(wrong)}")
-    copies = [path for path in wanted if found[path].links < 2]
+    # uv copies every file of the name RECORD, since it rewrites a distribution's own; vendored distributions bring more.
+    copies = [path for path in wanted if found[path].links < 2 and os.path.basename(path) != "RECORD"]
     if copies:
         raise Refusal(
             "The new stack",

@@ -106,6 +106,13 @@ def test_copies_instead_of_links_are_an_error(site: Site, monkeypatch: pytest.Mo
     assert os.listdir(site.root / "stacks") == []
 
 
+def test_a_vendored_distribution_is_no_copy(site: Site) -> None:
+    files = {"delta/__init__.py": b"", "delta/_vendor/x-1.dist-info/RECORD": b"x/__init__.py,,\n"}
+    site.requirements.append(wheel_kit.write_wheel(site.wheels, "delta", files=files))
+    stack = build(site)
+    assert next(stack.glob("lib/python*/site-packages/delta/_vendor/x-1.dist-info/RECORD")).stat().st_nlink == 1
+
+
 # Hostile input
 
 
