@@ -11,7 +11,6 @@ Exit status: 0 all equal, 1 something differs, 77 no GPU here (skipped).
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import resource
@@ -31,17 +30,7 @@ Path(_packages.name, "ansible_collections/blackwell/inference").symlink_to(Path(
 sys.path.insert(0, _packages.name)
 
 from ansible_collections.blackwell.inference.plugins.module_utils import _gpu, _gpu_code, _gpu_sources, _model
-
-ROWS: list[tuple[bool, str, Any, Any, str]] = []
-
-
-def compare(field: str, ours: Any, theirs: Any, source: str, within: float = 0) -> None:
-    equal = ours == theirs if not within else None not in (ours, theirs) and abs(ours - theirs) <= within
-    ROWS.append((equal, field, ours, theirs, source))
-
-
-def note(field: str, value: Any) -> None:
-    print(f"     {field}: {value}")
+from report import SKIPPED, compare, finish, note
 
 
 def smi() -> ElementTree.Element:
@@ -215,47 +204,13 @@ def check_model() -> None:
         compare("model.complete", model["complete"], True, "safetensors")
 
 
-def bare_nvml() -> float:
-    """Seconds for the least that any program must do: open the library, initialise, read one capability."""
-    started = time.perf_counter()
-    library = ctypes.CDLL("libnvidia-ml.so.1")
-    library.nvmlInit_v2()
-    gpu, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-    library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(gpu))
-    library.nvmlDeviceGetCudaComputeCapability(gpu, ctypes.byref(major), ctypes.byref(minor))
-    library.nvmlShutdown()
-    return time.perf_counter() - started
-
-
-def median(function: Any) -> float:
-    times = []
-    for _run in range(5):
-        started = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - started)
-    return sorted(times)[2]
-
-
-def measure() -> None:
-    bare = median(bare_nvml)
-    whole = median(lambda: _gpu.assemble(collect("never")))
-    started = time.perf_counter()
-    command = [sys.executable, "-c", "import torch; torch.cuda.get_device_capability()"]
-    torch = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    seconds = time.perf_counter() - started
-    note("bare NVML", f"{bare * 1000:.1f} ms")
-    note("all facts without CUDA", f"{whole * 1000:.1f} ms, {whole / bare:.2f} times bare NVML")
-    if torch:
-        note("import torch and ask", f"{seconds * 1000:.0f} ms, {seconds / whole:.0f} times all facts")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", metavar="FILE", help="write this machine's raw answers")
     options = parser.parse_args()
     if not shutil.which("nvidia-smi") or not Path("/dev/nvidiactl").exists():
         print("SKIPPED: no NVIDIA GPU here (no nvidia-smi or no /dev/nvidiactl); nothing was tested")
-        return 77
+        return SKIPPED
     report = smi()
     raw = collect("always")
     if options.record:
@@ -276,12 +231,7 @@ def main() -> int:
     if torch:
         check_code(torch)
     check_model()
-    measure()
-    for equal, field, ours, theirs, source in ROWS:
-        print(f"{'ok  ' if equal else 'DIFF'} {field}: {ours!r}" + ("" if equal else f", {source} says {theirs!r}"))
-    different = sum(not row[0] for row in ROWS)
-    print(f"{len(ROWS) - different} of {len(ROWS)} fields equal")
-    return 1 if different else 0
+    return finish()
 
 
 if __name__ == "__main__":
