@@ -27,6 +27,11 @@ class Run:
     output: str
 
     @property
+    def tasks(self) -> list[str]:
+        """Names of the tasks that began, without their role, in order."""
+        return re.findall(r"^TASK \[(?:[\w.]+ : )?(.*)\] \*+$", self.output, re.MULTILINE)
+
+    @property
     def changed(self) -> list[tuple[str, str]]:
         """(task, host) of every change, in order."""
         result = []

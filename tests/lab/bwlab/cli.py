@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from . import cleanup, commands, names
+from . import cleanup, commands, names, simulation
 from .proc import LabError, locked, note, require_root_and_programs
 
 
@@ -37,8 +37,9 @@ def parser() -> argparse.ArgumentParser:
         sub.add_parser(name, help=text).add_argument("node")
     fault = sub.add_parser("fault", help="make a simulated fault, or end it with none")
     fault.add_argument("node")
-    fault.add_argument("fault", choices=["busy", "no-driver", "none"])
-    fault.add_argument("argument", nargs="?", help="index of the GPU (busy), or none to end this kind of fault")
+    fault.add_argument("fault", choices=[*simulation.FAULTS, "none"], metavar="FAULT")
+    fault.add_argument("target", nargs="?", help="what the fault is made on, or none to end this kind of fault")
+    fault.epilog = "Faults: " + ", ".join(f"{kind} {entry.target}".strip() for kind, entry in simulation.FAULTS.items())
     sub.add_parser("down", help="take everything down; caches stay")
     return top
 
@@ -93,7 +94,7 @@ def _dispatch(chosen: argparse.Namespace, inner: list[str]) -> int:
         "trust": lambda: commands.trust(chosen.node),
         "power-off": lambda: commands.power_off(chosen.node),
         "power-on": lambda: commands.power_on(chosen.node),
-        "fault": lambda: commands.fault(chosen.node, chosen.fault, chosen.argument),
+        "fault": lambda: commands.fault(chosen.node, chosen.fault, chosen.target),
         "down": commands.down,
     }
     # Outside the state folder: `down` removes that, and a waiting process must not hold a lock on a removed file.

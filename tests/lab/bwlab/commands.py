@@ -164,24 +164,20 @@ def power_on(name: str) -> None:
     node.power_on(name)
 
 
-def fault(name: str, kind: str, argument: str | None) -> None:
-    """`busy GPU`, `no-driver`; with `none` as argument that kind ends, and `none` alone ends all."""
+def fault(name: str, kind: str, target: str | None) -> None:
+    """Makes a fault. With `none` as its target that kind ends, and `none` alone ends all."""
     node.require(name)
     if lxc.init_pid(name) is None:
         raise LabError(f"node {name} is off; a fault needs it running: lab power-on {name}")
-    if argument == "none" or kind == "none":
+    if target == "none" or kind == "none":
         with step(f"{name}: faults ended ({'all' if kind == 'none' else kind})"):
             simulation.end_faults(name, kind)
-    elif kind == "busy":
-        if argument is None:
-            raise LabError(f"which GPU? For example: lab fault {name} busy 3")
-        with step(f"{name}: somebody else's job on GPU {argument}"):
-            simulation.make_busy(name, argument)
-    elif argument is not None:
-        raise LabError(f"no-driver takes no GPU (found {argument!r}); it ends with: lab fault {name} no-driver none")
-    else:
-        with step(f"{name}: driver gone"):
-            simulation.remove_driver(name)
+        return
+    wanted = simulation.FAULTS[kind].target
+    if bool(wanted) != bool(target):
+        raise LabError(f"found {target or 'no target'}; wanted: lab fault {name} {kind} {wanted}".rstrip())
+    with step(f"{name}: {kind} {target or ''}".rstrip()):
+        simulation.make_fault(name, kind, target or "")
 
 
 def down() -> None:

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -127,34 +128,54 @@ def stop_index(seconds: float = 5) -> None:
         time.sleep(0.05)
 
 
-def _fault(node: str, *words: str) -> str:
-    """Run sim/fault.py in the node, from its standard input: the node keeps nothing of it."""
-    script = (names.SIM_SOURCE / "fault.py").read_text()
-    done = run(lxc.attach(node, ["python3", "-", *words]), stdin=script, check=False, timeout=60)
+@dataclass(frozen=True)
+class Fault:
+    """A fault: the script that makes it, and what it is made on (GPU, VMID, VMID/DEVICE, or nothing)."""
+
+    script: str
+    target: str = ""
+
+
+# What each one is stands in the scripts. A driver comes back before its cards do.
+FAULTS = {
+    "no-driver": Fault("fault.py"),
+    "closed-module": Fault("fault.py"),
+    "module-version": Fault("fault.py"),
+    "busy": Fault("fault.py", "GPU"),
+    "lost": Fault("fault.py", "GPU"),
+    "hung": Fault("fault.py", "GPU"),
+    "mig": Fault("fault.py", "GPU"),
+    "ecc-errors": Fault("fault.py", "GPU"),
+    "library": Fault("container_fault.py", "VMID"),
+    "device-missing": Fault("container_fault.py", "VMID/DEVICE"),
+    "device-file": Fault("container_fault.py", "VMID/DEVICE"),
+    "device-private": Fault("container_fault.py", "VMID/DEVICE"),
+    "device-foreign": Fault("container_fault.py", "VMID/DEVICE"),
+}
+
+
+def _fault(node: str, script: str, *words: str) -> str:
+    """Run a script of sim/ in the node, from its standard input: the node keeps nothing of it."""
+    text = (names.SIM_SOURCE / script).read_text()
+    done = run(lxc.attach(node, ["python3", "-", *words]), stdin=text, check=False, timeout=60)
     if done.returncode != 0:
-        raise LabError(done.stderr.strip() or f"fault {' '.join(words)} ended with {done.returncode}")
+        raise LabError(done.stderr.strip() or f"{script} {' '.join(words)} ended with {done.returncode}")
     return done.stdout
 
 
 def faults(node: str) -> list[str]:
-    """Faults that are on now, as `busy <uuid>` or `no-driver`."""
-    return [line for line in _fault(node, "list").splitlines() if line]
+    """Faults that are on now, such as `busy <uuid>` or `no-driver`."""
+    scripts = sorted({fault.script for fault in FAULTS.values()})
+    return [line for script in scripts for line in _fault(node, script, "list").splitlines() if line]
 
 
-def make_busy(node: str, gpu: str) -> None:
-    _fault(node, "busy", gpu)
-
-
-def remove_driver(node: str) -> None:
-    _fault(node, "no-driver")
+def make_fault(node: str, kind: str, target: str) -> None:
+    _fault(node, FAULTS[kind].script, "make", kind, *([target] if target else []))
 
 
 def end_faults(node: str, kind: str) -> None:
-    """End the faults of a kind (busy, no-driver), or all of them (none). A driver comes back before its cards do."""
-    found = faults(node)
-    if kind in ("no-driver", "none") and "no-driver" in found:
-        _fault(node, "driver-back")
-    if kind in ("busy", "none"):
-        for line in found:
-            if line.startswith("busy "):
-                _fault(node, "free", line.split()[1])
+    """End the faults of a kind, or all of them (none)."""
+    found = [line.split() for line in faults(node)]
+    for words in sorted(found, key=lambda words: list(FAULTS).index(words[0])):
+        if kind in (words[0], "none"):
+            _fault(node, FAULTS[words[0]].script, "end", *words)

@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 _SOURCES = {name: HERE / "packages" / name for name in ("torch", "sgl_kernel", "flashinfer", "flashinfer_cubin")}
 _SOURCES["sglang"] = HERE / "engine"
 # What does not end up in anything built.
-_NOT_BUILT = {"README.md", "index.py", "fault.py", "hardware.py", "model.py", "model_tensors.py"}
+_NOT_BUILT = {"README.md", "index.py", "fault.py", "container_fault.py", "hardware.py", "model.py", "model_tensors.py"}
 
 
 def recipe_key() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bwlab import cleanup, cli, commands, image, keys, lxc, mirror, mounts, names, node, nodefiles
+from bwlab import cleanup, cli, commands, image, keys, lxc, mirror, mounts, names, node, nodefiles, simulation
 from bwlab.proc import LabError
 
 DEB822 = """\
@@ -89,6 +89,39 @@ def test_a_name_that_is_no_node_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_
     node.require("kpro6")
     with pytest.raises(LabError, match=r"there is no node .*; nodes of this lab: kpro6$"):
         node.require(name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "wanted"),
+    [
+        ("mig", None, "found no target; wanted: lab fault kpro6 mig GPU"),
+        ("closed-module", "3", "found 3; wanted: lab fault kpro6 closed-module"),
+        ("device-file", None, "found no target; wanted: lab fault kpro6 device-file VMID/DEVICE"),
+    ],
+)
+def test_a_fault_needs_its_target(monkeypatch: pytest.MonkeyPatch, kind: str, target: str | None, wanted: str) -> None:
+    monkeypatch.setattr(node, "is_complete", lambda name: True)
+    monkeypatch.setattr(lxc, "init_pid", lambda name: 1)
+    with pytest.raises(LabError, match=f"^{wanted}$"):
+        commands.fault("kpro6", kind, target)
+
+
+def test_faults_end_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card's fault can only be ended when the driver is back."""
+    found = ["library 200", "busy GPU-1", "lost GPU-2", "no-driver"]
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(simulation, "faults", lambda node: found)
+    monkeypatch.setattr(simulation, "_fault", lambda node, *words: calls.append(words))
+    simulation.end_faults("kpro6", "none")
+    assert calls == [
+        ("fault.py", "end", "no-driver"),
+        ("fault.py", "end", "busy", "GPU-1"),
+        ("fault.py", "end", "lost", "GPU-2"),
+        ("container_fault.py", "end", "library", "200"),
+    ]
+    calls.clear()
+    simulation.end_faults("kpro6", "lost")
+    assert calls == [("fault.py", "end", "lost", "GPU-2")]
 
 
 @pytest.mark.parametrize(("unified", "line"), [(True, "lxc.cgroup2.devices.allow = a"), (False, "lxc.cgroup.devices.allow = a")])

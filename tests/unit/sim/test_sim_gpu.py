@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sim import fault
 from sim.driver import build_library, nvidia_modprobe
 from sim.hardware import gpu_uuid, write_hardware
 
@@ -147,6 +148,41 @@ print(nvml.nvmlDeviceGetHandleByUUID(b"GPU-none", ref(q)), nvml.nvmlDeviceGetHan
         "0 True",
         "6 2",
     ]
+
+
+def test_a_lost_card(machine: Machine) -> None:
+    machine.load()
+    fault.set_card(machine.proc, "1", "state", "lost")
+    look = "nvml.nvmlInit_v2(); nvml.nvmlDeviceGetCount_v2(ref(u)); print(u.value, nvml.nvmlDeviceGetHandleByIndex_v2(1, ref(p)))"
+    assert machine.run(look) == "3 15"
+    assert machine.run(COUNT) == "0 0 2"
+
+
+@pytest.mark.parametrize("call", ["nvml.nvmlInit_v2(); nvml.nvmlDeviceGetHandleByIndex_v2(1, ref(p))", "cuda.cuInit(0)"])
+def test_a_hung_card_never_answers(machine: Machine, call: str) -> None:
+    machine.load()
+    fault.set_card(machine.proc, "1", "state", "hung")
+    child = machine.start(f"print('asks', flush=True); {call}; print('answered')")
+    assert child.stdout is not None and child.stdout.readline() == "asks\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(timeout=0.3)
+    child.kill()
+    assert child.communicate()[0] == ""
+
+
+def test_a_card_that_is_split_and_one_with_memory_errors(machine: Machine) -> None:
+    machine.load()
+    fault.set_card(machine.proc, "1", "mig", "1")
+    fault.set_card(machine.proc, "2", "ecc_errors", "2")
+    found = machine.run("""
+nvml.nvmlInit_v2()
+for index in range(3):
+    nvml.nvmlDeviceGetHandleByIndex_v2(index, ref(p))
+    nvml.nvmlDeviceGetMigMode(p, ref(u), ref(i)); print(u.value, end=" ")
+    for kind in (1, 0):
+        nvml.nvmlDeviceGetTotalEccErrors(p, kind, 0, ref(n)); print(n.value, end=" ")
+""")
+    assert found.split() == ["0", "0", "0", "1", "0", "0", "0", "2", "0"]
 
 
 def test_before_init_nothing_is_answered(machine: Machine) -> None:

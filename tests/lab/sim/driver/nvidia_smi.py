@@ -63,11 +63,15 @@ class Nvml:
 
     def _card(self, index: int) -> dict[str, str]:
         device = ctypes.c_void_p()
-        self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device))
+        if code := self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
+            text = self.library.nvmlErrorString(code).decode()
+            raise SmiError(f"Unable to determine the device handle for GPU {index}: {text}\n", code)
         memory, pci, major, minor = Memory(), Pci(), ctypes.c_int(), ctypes.c_int()
+        mig, pending = ctypes.c_uint(), ctypes.c_uint()
         self.library.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
         self.library.nvmlDeviceGetPciInfo_v3(device, ctypes.byref(pci))
         self.library.nvmlDeviceGetCudaComputeCapability(device, ctypes.byref(major), ctypes.byref(minor))
+        self.library.nvmlDeviceGetMigMode(device, ctypes.byref(mig), ctypes.byref(pending))
         power = self.number("nvmlDeviceGetPowerManagementLimit", device)
         return {
             "index": str(index),
@@ -80,7 +84,7 @@ class Nvml:
             "memory.used": str(memory.used >> 20),
             "memory.free": str(memory.free >> 20),
             "power.limit": "[N/A]" if power is None else f"{power / 1000:.2f}",
-            "mig.mode.current": "Disabled",
+            "mig.mode.current": "Enabled" if mig.value else "Disabled",
         }
 
 

@@ -63,6 +63,19 @@ static void select_visible(void)
     card_count = n;
 }
 
+/* It starts every card, so it waits for a hung one; a lost one is not among the devices. */
+static void start_all(void)
+{
+    int n = 0;
+    for (int i = 0; i < card_count; i++) {
+        if (cards[i].hung)
+            lab_hang();
+        if (!cards[i].lost)
+            cards[n++] = cards[i];
+    }
+    card_count = n;
+}
+
 API CUresult cuInit(unsigned flags)
 {
     struct stat st;
@@ -81,6 +94,7 @@ API CUresult cuInit(unsigned flags)
     /* Without the unified memory node the real library answers "unknown error", which sends people astray. */
     if (stat(LAB_DEV "/nvidia-uvm", &st) != 0 || !S_ISCHR(st.st_mode) || access(LAB_DEV "/nvidia-uvm", R_OK | W_OK) != 0)
         return UNKNOWN;
+    start_all();
     select_visible();
     if (!card_count)
         return NO_DEVICE;

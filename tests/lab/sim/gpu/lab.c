@@ -92,10 +92,23 @@ static int parse(char *line, struct lab_gpu *g)
             g->link_width = atoi(value);
         else if (!strcmp(field, "minor"))
             g->minor = atoi(value);
-        else if (!strcmp(field, "state"))
-            usable = !strcmp(value, "ok");
+        else if (!strcmp(field, "mig"))
+            g->mig = atoi(value);
+        else if (!strcmp(field, "ecc_errors"))
+            g->ecc_errors = strtoull(value, NULL, 10);
+        else if (!strcmp(field, "state")) {
+            g->lost = !strcmp(value, "lost");
+            g->hung = !strcmp(value, "hung");
+            usable = g->lost || g->hung || !strcmp(value, "ok");
+        }
     }
     return usable && g->uuid[0] && g->minor >= 0;
+}
+
+void lab_hang(void)
+{
+    for (;;)
+        pause();
 }
 
 enum lab_state lab_load(struct lab_gpu *gpus, int *count)

@@ -33,7 +33,8 @@ struct lab_gpu {
     unsigned pci_device_id, pci_subsystem_id; /* device << 16 | vendor, as NVML gives them */
     int cc_major, cc_minor;
     unsigned long long memory_mib;
-    int shared_memory_optin, multiprocessors, power_w, ecc, link_gen, link_width, minor;
+    int shared_memory_optin, multiprocessors, power_w, ecc, link_gen, link_width, minor, mig, lost, hung;
+    unsigned long long ecc_errors; /* uncorrected ones */
 };
 
 enum lab_state { LAB_OK, LAB_NOT_LOADED, LAB_NO_PERMISSION, LAB_MISMATCH };
@@ -51,6 +52,9 @@ int lab_take(const struct lab_gpu *gpu);
 
 /* What the holder uses, for others to read. */
 void lab_write_memory(int fd, unsigned long long mib);
+
+/* What a hung card does to whoever asks for it. */
+_Noreturn void lab_hang(void);
 
 void lab_copy(char *to, size_t size, const char *from);
 

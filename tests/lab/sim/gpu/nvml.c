@@ -26,6 +26,7 @@ enum {
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
+    GPU_IS_LOST = 15,
     LIB_RM_VERSION_MISMATCH = 18,
     ARGUMENT_VERSION_MISMATCH = 25,
     UNKNOWN = 999
@@ -128,6 +129,7 @@ API const char *nvmlErrorString(nvmlReturn_t result)
     case NOT_FOUND: return "Not Found";
     case INSUFFICIENT_SIZE: return "Insufficient Size";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case GPU_IS_LOST: return "GPU is lost";
     case LIB_RM_VERSION_MISMATCH: return "Driver/library version mismatch";
     case ARGUMENT_VERSION_MISMATCH: return "Argument version mismatch";
     default: return "Unknown Error";
@@ -189,14 +191,23 @@ API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
     return SUCCESS;
 }
 
+static nvmlReturn_t hand_out(int index, nvmlDevice_t *device)
+{
+    if (cards[index].hung)
+        lab_hang();
+    if (cards[index].lost)
+        return GPU_IS_LOST;
+    *device = &cards[index];
+    return SUCCESS;
+}
+
 API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
 {
     if (!users)
         return UNINITIALIZED;
     if (!device || index >= (unsigned)card_count)
         return INVALID_ARGUMENT;
-    *device = &cards[index];
-    return SUCCESS;
+    return hand_out((int)index, device);
 }
 
 /* Both 0000:01:00.0 and NVML's own 00000000:01:00.0 are accepted, as in the real library. */
@@ -213,10 +224,8 @@ API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *pci, nvmlDevice_t 
     if (!pci || !device)
         return INVALID_ARGUMENT;
     for (int i = 0; i < card_count; i++)
-        if (!strcasecmp(short_domain(pci), cards[i].pci)) {
-            *device = &cards[i];
-            return SUCCESS;
-        }
+        if (!strcasecmp(short_domain(pci), cards[i].pci))
+            return hand_out(i, device);
     return NOT_FOUND;
 }
 
@@ -227,10 +236,8 @@ API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *devic
     if (!uuid || !device)
         return INVALID_ARGUMENT;
     for (int i = 0; i < card_count; i++)
-        if (!strcmp(uuid, cards[i].uuid)) {
-            *device = &cards[i];
-            return SUCCESS;
-        }
+        if (!strcmp(uuid, cards[i].uuid))
+            return hand_out(i, device);
     return NOT_FOUND;
 }
 
@@ -354,7 +361,7 @@ API nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor)
 API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
 {
     CHECK(device, current, pending);
-    *current = *pending = 0;
+    *current = *pending = (unsigned)device->mig;
     return SUCCESS;
 }
 
@@ -364,6 +371,18 @@ API nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, un
     if (device->ecc < 0)
         return NOT_SUPPORTED;
     *current = *pending = (unsigned)device->ecc;
+    return SUCCESS;
+}
+
+enum { UNCORRECTED = 1 };
+
+API nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int counter, unsigned long long *count)
+{
+    (void)counter;
+    CHECK(device, count);
+    if (device->ecc <= 0)
+        return NOT_SUPPORTED;
+    *count = type == UNCORRECTED ? device->ecc_errors : 0;
     return SUCCESS;
 }
 
