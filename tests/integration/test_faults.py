@@ -32,7 +32,12 @@ class Refusal:
 CHOOSE = "Choose the stack from the facts"
 IN_CONTAINER = "Require the node's driver in the container"
 REFUSALS = [
-    Refusal("no-driver", "Require the driver and every device node", ("/dev/nvidia0", "wanted: 580.126.09", "do: see journalctl")),
+    Refusal(
+        "device-missing 200/nvidia3",
+        "Require every card that the container was given",
+        ("wanted: also /dev/nvidia3, which its configuration gives it", "do: restart the container"),
+        ("--tags", "container,driver"),
+    ),
     Refusal(
         "module-version",
         "Refuse to exchange a driver that is loaded",
@@ -78,6 +83,18 @@ def test_a_fault_is_named_and_no_service_is_touched(refusal: Refusal) -> None:
     before = in_container(SERVING)
     lab("fault", NODE, *refusal.fault.split())
     refused(site(*refusal.stages), refusal.task, *refusal.fragments)
+    assert in_container(SERVING) == before
+
+
+@pytest.mark.usefixtures("ends")
+def test_a_driver_that_is_gone_is_installed_again() -> None:
+    before = in_container(SERVING)
+    lab("fault", NODE, "no-driver")
+    predicted = site(*DRIVER, "--check")
+    healed = site(*DRIVER)
+    assert healed.status == 0, healed.output
+    assert ("Run the installer file with the open kernel modules", NODE) in healed.changed
+    assert set(predicted.changed) <= set(healed.changed) and predicted.changed
     assert in_container(SERVING) == before
 
 
