@@ -17,14 +17,14 @@ VERSION = r"\d{3,}\.\d+(?:\.\d+)?"
 
 def assemble(raw: dict[str, Any], expected: str | None = None, vmid: int | None = None) -> dict[str, Any]:
     driver = _driver(raw)
-    devices = _devices(raw, driver["loaded"])
+    devices = _devices(raw, driver)
     gpu: dict[str, Any] = {
         "driver": driver,
         "devices": devices,
         "count": len(devices),
         "compute_capabilities": sorted({d["compute_capability"] for d in devices if d["compute_capability"]}, key=_number),
         "device_nodes": _device_nodes(raw["nodes"]),
-        "container": {**raw["container"], "vmid": vmid},
+        "container": {"type": raw["container"]["type"], "unprivileged": raw["container"]["unprivileged"], "vmid": vmid},
         "platform": raw["platform"],
         "sources": _sources(raw, devices, driver),
     }
@@ -81,15 +81,15 @@ def parse_information(text: str) -> dict[str, Any]:
     }
 
 
-def _devices(raw: dict[str, Any], loaded: bool) -> list[dict[str, Any]]:
+def _devices(raw: dict[str, Any], driver: dict[str, Any]) -> list[dict[str, Any]]:
     nvml = {device["pci_address"]: device for device in raw["nvml"]["devices"] if device.get("pci_address")}
     proc = {address: parse_information(text) for address, text in raw["proc"]["gpus"].items()}
     # A card given to a virtual machine is not this driver's.
     sysfs = {card["address"]: card for card in raw["sysfs"] if card["driver"] != "vfio-pci"}
     cuda = {d["pci_address"]: d for d in (raw["cuda"] or {"devices": []})["devices"] if d.get("pci_address")}
-    addresses = _ours(raw, loaded, nvml, proc, sysfs)
+    addresses = _ours(raw, driver["loaded"], nvml, proc, sysfs)
     devices = [
-        _device(raw, address, nvml.get(address), proc.get(address), sysfs.get(address), cuda.get(address))
+        _device(raw, address, nvml.get(address), proc.get(address), sysfs.get(address), cuda.get(address), driver["flavour"])
         for address in sorted(addresses)
     ]
     for index, device in enumerate(devices):
@@ -112,7 +112,9 @@ def _ours(raw: dict[str, Any], loaded: bool, nvml: Any, proc: Any, sysfs: Any) -
     return set(nvml) | owned
 
 
-def _device(raw: dict[str, Any], address: str, nvml: Any, proc: Any, sysfs: Any, cuda: Any) -> dict[str, Any]:
+def _device(
+    raw: dict[str, Any], address: str, nvml: Any, proc: Any, sysfs: Any, cuda: Any, flavour: str | None
+) -> dict[str, Any]:
     from_nvml, from_proc, from_sysfs, from_cuda = nvml or {}, proc or {}, sysfs or {}, cuda or {}
     pci_id = from_nvml.get("pci_id") or from_sysfs.get("pci_id")
     table_name, table_capability = _pci_ids.card(pci_id)
@@ -163,7 +165,7 @@ def _device(raw: dict[str, Any], address: str, nvml: Any, proc: Any, sysfs: Any,
         "minor": minor,
         "node": node,
         "accessible": state.get("openable") if state.get("type") == "char" else False if state else None,
-        "lost": _lost(raw, nvml, proc, from_sysfs.get("driver"), state),
+        "lost": _lost(raw, nvml, proc, from_sysfs.get("driver"), state, flavour == "closed", _pci_ids.family(capability)),
         "sources": sources,
     }
     device["processes"], ours = _processes(raw, device, from_nvml.get("processes"))
@@ -172,11 +174,14 @@ def _device(raw: dict[str, Any], address: str, nvml: Any, proc: Any, sysfs: Any,
     return device
 
 
-def _lost(raw: dict[str, Any], nvml: Any, proc: Any, bound: str | None, state: dict[str, Any]) -> bool:
+def _lost(raw: dict[str, Any], nvml: Any, proc: Any, bound: str | None, state: dict[str, Any], closed: bool, family: str | None) -> bool:
     """The driver has this card and NVML works, but not on it, though nothing here keeps it from the card's node."""
     if nvml is not None or raw["nvml"]["status"] != 0 or raw["nvml"]["timed_out"]:
         return False
     if proc is None and bound != "nvidia":
+        return False
+    # The closed module lists a Blackwell card and cannot start it: that is a problem of its own, and no reset helps.
+    if closed and (family or "").startswith("blackwell"):
         return False
     return not state or (state["type"] == "char" and state["openable"] is not False)
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 from ansible_collections.blackwell.inference.plugins.module_utils._gpu_sources import IDLE_MIB, OUR_UNITS
@@ -14,6 +16,7 @@ from ansible_collections.blackwell.inference.plugins.module_utils._problems impo
 # CUDA 12.x needs 525, CUDA 13 needs 580: below 525 no build of the knowledge base runs.
 OLDEST_DRIVER = 525
 NO_PERMISSION, LOST, MISMATCH = 4, 15, 18
+DENIED = (os.strerror(errno.EACCES), os.strerror(errno.EPERM))
 OPTIONAL_NODES = ("/dev/nvidia-uvm-tools",)
 
 
@@ -31,6 +34,11 @@ def find(gpu: dict[str, Any], raw: dict[str, Any], expected: str | None) -> list
         problems.append(
             warning("container_privileged", "a privileged container", "an unprivileged container",
                     "GPUs work in an unprivileged one: create it with unprivileged: true")
+        )  # fmt: skip
+    if raw["container"].get("nested"):
+        problems.append(
+            warning("container_nested", "a container in a container", "a container of the node itself",
+                    "device nodes and driver libraries must be right in the outer one as well: measure there too")
         )  # fmt: skip
     return problems
 
@@ -106,6 +114,7 @@ def _nodes(gpu: dict[str, Any], raw: dict[str, Any]) -> list[Problem]:
     found: list[Problem] = []
     nodes, user = gpu["device_nodes"], raw["user"]
     owned = {device["node"] for device in gpu["devices"]}
+    elsewhere: list[str] = []
     for path in nodes["missing"]:
         if path in OPTIONAL_NODES or not gpu["devices"]:
             continue
@@ -120,10 +129,12 @@ def _nodes(gpu: dict[str, Any], raw: dict[str, Any]) -> list[Problem]:
                       "make it on the node (nvidia-modprobe -c N) and pass it into the container")
             )  # fmt: skip
         else:
-            found.append(
-                warning("device_node_absent", f"no {path} here, though the node has that GPU", "a device node for each GPU "
-                        "that this container should own", "pass it into the container if it should serve there")
-            )  # fmt: skip
+            elsewhere.append(path)
+    if elsewhere:
+        found.append(
+            warning("device_node_absent", f"no {', '.join(elsewhere)} here, though the node has these GPUs", "a device node for each "
+                    "GPU that this container should own", "pass it into the container if it should serve there")
+        )  # fmt: skip
     for path in nodes["not_char"]:
         found.append(
             error("device_node_not_char", f"{path} is no character device", "a character device", "the node was absent when "
@@ -131,6 +142,12 @@ def _nodes(gpu: dict[str, Any], raw: dict[str, Any]) -> list[Problem]:
         )  # fmt: skip
     who = user["name"] or "this user"
     for path in nodes["unreadable"]:
+        if raw["nodes"][path]["error"] not in DENIED:
+            found.append(
+                error("device_node_dead", f"{path} cannot be opened ({raw['nodes'][path]['error']})", "a GPU that answers",
+                      "look at dmesg of the node for its Xid; it needs a reset or a restart of the node")
+            )  # fmt: skip
+            continue
         found.append(
             error("device_node_not_accessible", f"{path} cannot be opened by {who} ({raw['nodes'][path]['error']})",
                   f"read and write access for {who}", "give the container's devN entry mode=0666")

@@ -61,7 +61,9 @@ def collect(roots: Roots, service_user: str | None, seconds: float, cuda: str, p
     raw["user"] = check_access(raw["nodes"], service_user, seconds)
     if any(in_use(device) for device in nvml["devices"]):
         raw["services"] = our_services(roots.proc)
-    if cuda == "always" or (cuda == "auto" and nvml["status"] == 0 and not any(map(in_use, nvml["devices"]))):
+    # A driver that did not answer once is not asked again: that would only be the same wait.
+    idle = nvml["status"] == 0 and not any(map(in_use, nvml["devices"]))
+    if not nvml["timed_out"] and (cuda == "always" or (cuda == "auto" and idle)):
         raw["cuda"] = _nvml.read(seconds, cuda=True)
     return raw
 

@@ -121,6 +121,12 @@ def loaded_path(name: str) -> str | None:
     return None
 
 
+def kernel_address(text: str) -> str | None:
+    """A PCI address as /sys and /proc write it; NVML pads the domain to 8 digits, and some domains need more than 4."""
+    match = re.fullmatch(r"([0-9A-Fa-f]{1,8}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])", text)
+    return f"{int(match.group(1), 16):04x}:{match.group(2).lower()}" if match else None
+
+
 def version_in(path: str | None) -> str | None:
     match = re.search(r"\.so\.(\d{3,}\.\d+(?:\.\d+)?)$", path or "")
     return match.group(1) if match else None
@@ -184,7 +190,9 @@ def _nvml_device(nvml: Library, index: int) -> dict[str, Any]:
     pci = _Pci()
     found["status"] = nvml.call("nvmlDeviceGetPciInfo_v3", gpu, byref(pci))
     if found["status"] == 0:
-        found["pci_address"] = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
+        # Its text holds the function as well, which is not 0 for a part of a shared card.
+        text = pci.bus_id.decode("ascii", "replace")
+        found["pci_address"] = kernel_address(text) or f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
         found["pci_id"] = f"{pci.id & 0xFFFF:04x}:{pci.id >> 16:04x}"
         found["pci_subsystem"] = f"{pci.subsystem & 0xFFFF:04x}:{pci.subsystem >> 16:04x}"
     capability = nvml.pair(c_int, "nvmlDeviceGetCudaComputeCapability", gpu)
@@ -296,7 +304,7 @@ def _cuda_device(cuda: Library, index: int) -> dict[str, Any]:
 
     buffer = ctypes.create_string_buffer(32)
     if cuda.call("cuDeviceGetPCIBusId", buffer, 32, device.value) == 0:
-        found["pci_address"] = buffer.value.decode("ascii", "replace").lower()
+        found["pci_address"] = kernel_address(buffer.value.decode("ascii", "replace"))
     raw = ctypes.create_string_buffer(16)
     if cuda.call("cuDeviceGetUuid", raw, device.value) == 0:
         text = raw.raw.hex()

@@ -48,6 +48,10 @@ def parse_memory(meminfo: str, limits: Iterable[str | None]) -> int | None:
     return min(sizes, default=None)
 
 
+# One container of a manager in a path of /proc/1/cgroup. The group "ns" of Proxmox VE is the inner one of the same.
+CONTAINER_GROUP = re.compile(r"/(?:lxc(?:\.payload)?[./][\w-]+|docker[/-][0-9a-f]{8,}|libpod-[0-9a-f]{8,}|kubepods[./][^/]*)")
+
+
 def parse_uid_map(text: str) -> bool | None:
     """Whether root here is somebody else outside: a first line other than 0 0 4294967295."""
     fields = text.split()
@@ -70,6 +74,11 @@ def container_type(hints: dict[str, str | None]) -> str:
     return "lxc" if re.search(r":/lxc[./]", groups) else "none"
 
 
+def is_nested(cgroup: str) -> bool:
+    """Whether more than one manager has a container on this path. A control group namespace of its own hides it."""
+    return any(len(CONTAINER_GROUP.findall(line)) > 1 for line in cgroup.splitlines())
+
+
 def container(proc: str = "/proc", root: str = "/") -> dict[str, Any]:
     environment = read_text(f"{proc}/1/environ") or ""
     match = re.search(r"(?:^|\0)container=([^\0]*)", environment)
@@ -85,7 +94,8 @@ def container(proc: str = "/proc", root: str = "/") -> dict[str, Any]:
     }
     kind = container_type(hints)
     mapped = parse_uid_map(read_text(f"{proc}/self/uid_map") or "")
-    return {"type": kind, "unprivileged": mapped if kind != "none" else False, "vmid": None}
+    nested = is_nested(hints["cgroup"] or "")
+    return {"type": kind, "unprivileged": mapped if kind != "none" else False, "nested": nested, "vmid": None}
 
 
 def pythons(folders: Iterable[str]) -> dict[str, str]:

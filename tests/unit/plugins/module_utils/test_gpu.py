@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+from ansible_collections.blackwell.inference.plugins.module_utils import _gpu_problems
 from ansible_collections.blackwell.inference.plugins.module_utils._gpu import (
     assemble,
     parse_information,
     parse_version,
     unit_of,
 )
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _knowledge
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "gpu"
 REFERENCE = "rtx-pro-6000-workstation-x8"
@@ -194,6 +197,7 @@ def not_listed(index: int) -> Change:
     return lambda raw: raw["nvml"]["devices"].pop(index)
 
 
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.126.09  Wed\n"
 STATES: list[tuple[str, Change, list[tuple[str, str]], str]] = [
     ("nothing", both(path("sysfs", value=[]), path("proc", value={"version": None, "gpus": {}}), no_library),
      [("no_nvidia_hardware", "error")], "no NVIDIA GPU on the PCI bus"),
@@ -202,7 +206,7 @@ STATES: list[tuple[str, Change, list[tuple[str, str]], str]] = [
      [("driver_library_mismatch", "error")], "kernel module 580.126.09, library 580.95.05"),
     ("library differs and still answers", path("nvml", "library_version", value="580.126.10"),
      [("driver_library_mismatch", "error")], "library 580.126.10"),
-    ("closed module", path("proc", "version", value="NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.126.09  Wed\n"),
+    ("closed module", path("proc", "version", value=CLOSED),
      [("closed_kernel_module", "error")], "with NVIDIA RTX PRO 6000"),
     ("driver too old", both(path("proc", "version", value="NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  515.48.07\n"),
      path("nvml", "library_version", value="515.48.07")), [("driver_too_old", "error")], "driver 515.48.07"),
@@ -217,6 +221,14 @@ STATES: list[tuple[str, Change, list[tuple[str, str]], str]] = [
     ("control node missing", no_node("ctl"), [("device_node_missing", "error")], "no /dev/nvidiactl"),
     ("own node missing", no_node(2), [("device_node_missing", "error")], "no /dev/nvidia2"),
     ("a card of the node that is not ours", both(no_node(7), not_listed(7)), [("device_node_absent", "warning")], "/dev/nvidia7"),
+    ("two cards of the node that are not ours", both(no_node(6), no_node(7), not_listed(7), not_listed(6)),
+     [("device_node_absent", "warning")], "no /dev/nvidia6, /dev/nvidia7 here"),
+    ("a dead card", both(path("nodes", "/dev/nvidia1", "openable", value=False),
+     path("nodes", "/dev/nvidia1", "error", value="Input/output error")),
+     [("device_node_dead", "error")], "/dev/nvidia1 cannot be opened (Input/output error)"),
+    ("a container in a container", path("container", "nested", value=True), [("container_nested", "warning")], "in a container"),
+    ("a closed module that starts no card", both(path("proc", "version", value=CLOSED),
+     path("nvml", "devices", value=[])), [("closed_kernel_module", "error")], "with NVIDIA RTX PRO 6000"),
     ("a file instead of a node", path("nodes", "/dev/nvidia1", "type", value="other"),
      [("device_node_not_char", "error")], "/dev/nvidia1"),
     ("not for the service user", both(path("nodes", "/dev/nvidia1", "openable", value=False),
@@ -248,6 +260,24 @@ def test_states(state: str, change: Change, expected: list[tuple[str, str]], say
     assert codes(gpu) == expected
     if says:
         assert says in gpu["problems"][0]["found"]
+
+
+def test_every_problem_code_has_a_row() -> None:
+    """What the code can say, by its own text, against what this table and the other tests show."""
+    source = Path(_gpu_problems.__file__).read_text(encoding="utf-8")
+    known = set(re.findall(r'(?:error|warning)\(\s*"(\w+)"', source)) | set(re.findall(r'"(\w+)" if nvml', source))
+    known |= {code for code in ("driver_query_died", "mig_enabled", "ecc_off", "persistence_off") if f'"{code}"' in source}
+    shown = {code for _state, _change, expected, _says in STATES for code, _severity in expected}
+    elsewhere = {"driver_not_loaded", "capability_differs", "mixed_capabilities", "gpu_without_driver", "no_gpu_here"}
+    assert known == shown | elsewhere
+    table = (Path(__file__).parents[4] / "docs" / "facts.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \| (?:error|warning) ", table, re.MULTILINE)) == known
+
+
+def test_the_oldest_driver_is_the_knowledge_bases() -> None:
+    """The target cannot read the knowledge base, so the number stands twice."""
+    floors = [rule.then["driver_minimum"] for rule in _knowledge.load().rules if "driver_minimum" in rule.then]
+    assert min(int(str(floor).split(".")[0]) for floor in floors) == _gpu_problems.OLDEST_DRIVER
 
 
 def test_the_devices_stay_when_the_library_is_absent() -> None:

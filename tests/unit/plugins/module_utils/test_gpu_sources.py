@@ -164,3 +164,16 @@ def test_collect_on_this_machine_is_json_and_quick(tmp_path: Path) -> None:
     assert time.monotonic() - started < 5
     json.dumps(raw)
     assert raw["cuda"] is None
+
+
+@pytest.mark.parametrize(("timed_out", "asked"), [(False, [False, True]), (True, [False])])
+def test_a_driver_that_did_not_answer_is_not_asked_again(monkeypatch: pytest.MonkeyPatch, timed_out: bool, asked: list[bool]) -> None:
+    calls: list[bool] = []
+
+    def read(_seconds: float, cuda: bool = False) -> dict[str, object]:
+        calls.append(cuda)
+        return {"status": 0, "devices": [], "timed_out": timed_out, "fault": None}
+
+    monkeypatch.setattr(sources._nvml, "read", read)
+    sources.collect(sources.Roots(), None, 10, "always", None)
+    assert calls == asked

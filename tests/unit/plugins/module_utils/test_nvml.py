@@ -184,6 +184,22 @@ def test_the_environment_of_cuda_is_cleared(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("00000000:C1:00.0", "0000:c1:00.0"),
+        ("0000:c1:00.0", "0000:c1:00.0"),
+        ("00010000:01:00.0", "10000:01:00.0"),
+        ("00000001:01:02.4", "0001:01:02.4"),
+        ("", None),
+        ("c1:00.0", None),
+        ("0000:c1:00.9", None),
+    ],
+)
+def test_addresses_are_the_kernels(text: str, address: str | None) -> None:
+    assert _nvml.kernel_address(text) == address
+
+
+@pytest.mark.parametrize(
     ("path", "version"),
     [
         ("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.126.09", "580.126.09"),

@@ -33,6 +33,23 @@ def test_container_type(hints: dict[str, str | None], kind: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("cgroup", "nested"),
+    [
+        ("0::/init.scope\n", False),
+        ("0::/lxc/200/ns/init.scope\n", False),
+        ("0::/lxc.payload.pve1/init.scope\n", False),
+        ("0::/system.slice/docker-0123456789ab.scope\n", False),
+        ("0::/lxc/200/ns/system.slice/docker-0123456789ab.scope\n", True),
+        ("1:name=systemd:/\n5:devices:/lxc.payload.kpro6/lxc/200\n", True),
+        ("0::/lxc/200/ns/lxc.payload.inner/init.scope\n", True),
+        ("1:a:/lxc/200\n2:b:/docker/0123456789ab\n", False),
+    ],
+)
+def test_containers_in_containers(cgroup: str, nested: bool) -> None:
+    assert _platform.is_nested(cgroup) is nested
+
+
+@pytest.mark.parametrize(
     ("text", "unprivileged"),
     [
         ("         0     100000      65536\n", True),
@@ -105,6 +122,7 @@ def test_an_unprivileged_lxc_container(tmp_path: Path) -> None:
     assert _platform.container(str(tmp_path / "proc"), str(tmp_path)) == {
         "type": "lxc",
         "unprivileged": True,
+        "nested": False,
         "vmid": None,
     }
 
