@@ -74,6 +74,12 @@ class ActionModule(ActionBase):
         wrong = problems(plan, PLAN, "plan")
         if wrong:
             return refused(result, "The plan cannot be used; wanted: the plan that stack_plan returned.\n  - " + "\n  - ".join(wrong))
+        if _compile.CREDENTIALS.search(arguments["index_url"] or ""):
+            return refused(
+                result,
+                "The option index_url holds a user or a password; wanted: an address alone, since tasks are logged. "
+                "Do: put them into the controller's netrc file, or into the variables of uv (UV_INDEX_<NAME>_USERNAME and _PASSWORD).",
+            )
         folder = Path(arguments["path"])
         # A folder of locks lies in the inventory's folder, where ansible reads every file but those with an ending such as .txt.
         file = folder / f"{plan['stack_id']}.lock.txt"

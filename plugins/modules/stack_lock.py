@@ -32,7 +32,7 @@ options:
   index_url:
     description:
       - Simple API of the package index (PEP 691, with upload times). Default is what uv's own environment variables say.
-      - May hold credentials. They are handed to uv by its environment and never written.
+      - Without credentials. Those belong into the controller's netrc file or into uv's own variables, which are never written.
     type: str
   uv:
     description: An executable of uv. Default is that of the Python package uv beside ansible-core.

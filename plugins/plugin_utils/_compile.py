@@ -31,7 +31,7 @@ _KEPT = frozenset(
     }
 )
 _INDEX = frozenset({"UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX", "UV_INDEX_URL"})
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 _UNREACHABLE = ("error sending request", "Failed to fetch", "dns error", "Connection refused", "timed out")
 MOST_LINES = 12
 
@@ -128,7 +128,7 @@ def ask(run: Run, uv: str, question: Question, environ: dict[str, str]) -> str:
 
 def explain(err: str, question: Question) -> str:
     """uv's own words, shortened, and what to do about them."""
-    text = _CREDENTIALS.sub("***@", err)
+    text = CREDENTIALS.sub("***@", err)
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:")]
     said = "\n".join(f"  {line.strip()}" for line in lines[:MOST_LINES]) or "  (nothing)"
     asked = f"{', '.join(question.requirements[:3])} for Python {question.python} on {question.platform} as of {question.as_of}"

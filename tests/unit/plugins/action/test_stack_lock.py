@@ -108,6 +108,14 @@ def test_a_folder_that_cannot_be_one_is_told(tmp_path: Path) -> None:
         act(stack_lock, {"plan": plan(), "path": str(tmp_path / "file" / "locks"), "index_url": NOBODY})
 
 
+@pytest.mark.parametrize("address", ["https://me:secret@index.example/simple", "https://token@index.example/simple"])
+def test_credentials_in_an_address_are_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
+    with pytest.raises(Refused, match=r"holds a user or a password.*netrc") as refused:
+        act(stack_lock, {"plan": plan(), "path": str(tmp_path), "index_url": address})
+    assert "secret" not in str(refused.value) and "token@" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_stack_plan_returns_a_plan_and_its_table() -> None:
     result = act(stack_plan, copy.deepcopy(FACTS))
     assert result["changed"] is False
