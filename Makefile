@@ -49,8 +49,20 @@ requirements: setup ## Lock requirements.in again
 	@tools/lock_requirements
 
 .PHONY: test-gpu
-test-gpu: setup ## Compare the facts with nvidia-smi and torch on this machine's GPU; exits 77 without one
-	@python tests/gpu/facts.py
+test-gpu: ## Try the facts on this machine's GPU, also in real containers; as root; exits 77 without one
+	@tests/gpu/run
+
+.PHONY: gpu-bundle
+gpu-bundle: setup ## Make .gpu, what test-gpu needs on a machine without network
+	@tests/gpu/bundle
+
+.PHONY: test-real
+test-real: setup ## Tests on real packages from the index: gigabytes, and no part of CI
+	@pytest tests/real
+
+.PHONY: fuzz
+fuzz: setup ## The property tests of the unit tests with 20,000 examples each
+	@pytest tests/unit -m hypothesis --hypothesis-profile nightly --numprocesses 2
 
 .PHONY: bench
 bench: setup ## Measure ratios and write the table of docs/benchmarks.md

@@ -10,6 +10,7 @@ Reads by pread and never maps the file: a file that shrinks while it is read giv
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,7 +19,10 @@ MAX_SECTIONS = 65_536
 MAX_PROGRAM_HEADERS = 4_096
 MAX_STRINGS = 4 << 20
 MAX_DYNAMIC = 65_536
-MAX_NAME = 4_096
+MAX_NEEDED = 1_024
+MAX_NAME = 1_024
+# Names of sections are only compared with the few that are looked for; an object may have tens of thousands.
+SECTION_NAME = 32
 
 PT_LOAD = 1
 PT_DYNAMIC = 2
@@ -37,10 +41,18 @@ class FileReader:
     """Reads at offsets, and refuses what lies outside the file."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._fd).st_size
-        # Headers lie far apart: without this the kernel reads ahead megabytes for each of them.
-        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+        # Opening a FIFO that nobody writes to would wait for ever.
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(self._fd)
+            if not stat.S_ISREG(status.st_mode):
+                raise ElfError("it is no regular file")
+            # Headers lie far apart: without this the kernel reads ahead megabytes for each of them.
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self.size = status.st_size
 
     def read(self, offset: int, length: int) -> bytes:
         if offset < 0 or length < 0 or offset + length > self.size:
@@ -61,6 +73,8 @@ class FileReader:
 
 @dataclass(frozen=True)
 class Section:
+    """`name` is cut after SECTION_NAME bytes."""
+
     name: str
     kind: int
     offset: int
@@ -76,7 +90,9 @@ class Elf:
 
 
 def is_elf(reader: FileReader) -> bool:
-    return reader.size >= 4 and reader.read(0, 4) == b"\x7fELF"
+    """Whether a 64-bit process here could load it. Linker scripts and objects for 32-bit processes are named .so too."""
+    head = reader.read(0, min(6, reader.size))
+    return len(head) >= 4 and b"\x7fELF\x02\x01".startswith(head)
 
 
 def read_elf(reader: FileReader) -> Elf:
@@ -93,15 +109,6 @@ def read_elf(reader: FileReader) -> Elf:
     sections = _read_sections(reader, section_offset, section_size, section_count, name_index)
     needed, soname = _read_dynamic(reader, program_offset, program_size, program_count)
     return Elf(machine, sections, needed, soname)
-
-
-def _text(table: bytes, at: int) -> str:
-    if not 0 <= at < len(table):
-        raise ElfError(f"a name lies at {at}, outside its string table of {len(table)} bytes")
-    end = table.find(b"\0", at, at + MAX_NAME)
-    if end < 0:
-        raise ElfError(f"a name at {at} does not end within {MAX_NAME} bytes or its string table")
-    return table[at:end].decode("utf-8", "replace")
 
 
 def _read_sections(
@@ -134,9 +141,12 @@ def _read_sections(
         name, kind, _flags, _address, start, length = row[:6]
         if kind == 0:
             continue
+        if name >= len(names):
+            raise ElfError(f"a section's name lies at {name}, outside its string table of {len(names)} bytes")
+        text = names[name : name + SECTION_NAME].partition(b"\0")[0].decode("utf-8", "replace")
         if kind != SHT_NOBITS and start + length > reader.size:
-            raise ElfError(f"section {_text(names, name)} ends at {start + length}, behind the end of the file")
-        found.append(Section(_text(names, name), kind, start, length))
+            raise ElfError(f"section {text} ends at {start + length}, behind the end of the file")
+        found.append(Section(text, kind, start, length))
     return tuple(found)
 
 
@@ -169,6 +179,8 @@ def _read_dynamic(reader: FileReader, offset: int, size: int, count: int) -> tup
         entries.append((tag, value))
     tags = dict(entries)
     names = [value for tag, value in entries if tag == DT_NEEDED]
+    if len(names) > MAX_NEEDED:
+        raise ElfError(f"it names {len(names)} libraries, more than {MAX_NEEDED}")
     if not names and DT_SONAME not in tags:
         return (), None
     if DT_STRTAB not in tags or DT_STRSZ not in tags:
@@ -189,8 +201,10 @@ class _Strings:
     def at(self, where: int) -> str:
         if where >= self._size:
             raise ElfError(f"a name lies at {where}, outside its string table of {self._size} bytes")
-        length = min(MAX_NAME, self._size - where)
-        return _text(self._reader.read(self._offset + where, length), 0)
+        name, end, _rest = self._reader.read(self._offset + where, min(MAX_NAME, self._size - where)).partition(b"\0")
+        if not end:
+            raise ElfError(f"a name at {where} does not end within {MAX_NAME} bytes or its string table")
+        return name.decode("utf-8", "replace")
 
 
 def _file_offset(loads: list[tuple[int, int, int]], address: int) -> int:

@@ -4,34 +4,40 @@
 
 """Which GPU code a binary holds, read from the headers of its fat binaries, and whether that runs on a GPU.
 
-Format as measured (it equals cuobjdump on every library compared): the sections `.nv_fatbin` and `__nv_relfatbin`
-hold containers, one for each compiled source file (a unit); a container holds entries, one for each architecture.
-cuobjdump hides the family flag, so only the headers tell `sm_100f` from `sm_100`.
+Format as measured: the sections `.nv_fatbin` and `__nv_relfatbin` hold containers, one for each compiled source file (a
+unit); a container holds entries, one for each architecture. `__nv_relfatbin` is what the device linker took; what it made
+is one more unit of `.nv_fatbin`. What is found equals the lists of `cuobjdump --all-fatbin`, which hides the family flag
+of machine code: only the headers tell `sm_100f` from `sm_100`.
+
+Not seen, and neither by cuobjdump: code that a library keeps as plain data (newer cuFFT) or in files of its own (.cubin).
 """
 
 from __future__ import annotations
 
 import struct
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ansible_collections.blackwell.inference.plugins.module_utils._elf import Elf, ElfError, FileReader
 
-SECTIONS = (".nv_fatbin", "__nv_relfatbin")
+LINKED = ".nv_fatbin"
+RELOCATABLE = "__nv_relfatbin"
 MAGIC = 0xBA55ED50
 MAGIC_BYTES = struct.pack("<I", MAGIC)
-KIND_PTX = 1
-KIND_ELF = 2
+# No GPU runs LTO-IR: the device linker makes machine code of it. Other kinds were not seen in any library.
+KINDS = {1: "compute", 2: "sm", 8: "lto"}
 FLAG_ARCHITECTURE = 0x100000
 FLAG_FAMILY = 0x200000
 FLAG_COMPRESSED = 0x2000 | 0x8000
 # nvcc adds one unit that only registers the link: a cubin of some 1,500 bytes without a kernel, made for machine code
 # targets alone. It needs nothing on the GPU, so that PTX-only support for an architecture is not "partial" through it.
 MAX_STUB = 4096
-# Real files stay far below; a hostile one must end.
+# Real files stay far below; a hostile one must end, and soon.
 MAX_CONTAINERS = 200_000
 MAX_ENTRIES = 1_000_000
 MAX_PADDING = 1 << 20
+MAX_ARCHITECTURES = 256
+MAX_SETS = 4_096
 BLOCK = 4096
 
 # NVIDIA's programming guide: binary code of one minor version runs on higher ones of the same major version, except to,
@@ -50,57 +56,80 @@ class FileCode:
     problem: str | None
 
 
+@dataclass
+class _Walk:
+    """What was found so far, and what a hostile file may still cost."""
+
+    code: Counter[str] = field(default_factory=Counter)
+    units: Counter[frozenset[str]] = field(default_factory=Counter)
+    containers: int = 0
+    entries: int = 0
+    padding: int = 0
+
+    def add(self, names: set[str], kernels: bool) -> None:
+        self.code.update(names)
+        if kernels:
+            self.units[frozenset(names)] += 1
+        if len(self.code) > MAX_ARCHITECTURES or len(self.units) > MAX_SETS:
+            raise ElfError(f"more than {MAX_ARCHITECTURES} architectures or {MAX_SETS} sets of them")
+
+
 def read_code(reader: FileReader, elf: Elf) -> FileCode:
-    code: Counter[str] = Counter()
-    units: Counter[tuple[str, ...]] = Counter()
-    problem: str | None = None
-    budget = [MAX_CONTAINERS, MAX_ENTRIES]
-    for section in elf.sections:
-        if section.name in SECTIONS and section.size:
-            try:
-                _walk_section(reader, section.offset, section.offset + section.size, code, units, budget)
-            except ElfError as broken:
-                problem = f"{section.name}: {broken}"
+    walk = _Walk()
+    problem = _walk_sections(reader, elf, LINKED, walk)
+    linked = Counter(walk.units)
+    problem = _walk_sections(reader, elf, RELOCATABLE, walk) or problem
+    sets = {}
+    for names, count in walk.units.items():
+        # Where linked code stands beside it, relocatable LTO-IR has become part of that.
+        counted = linked[names] if linked and any(map(_is_lto, names)) else count
+        if counted:
+            sets[tuple(sorted(names, key=parse_arch))] = counted
     return FileCode(
-        code={name: code[name] for name in sorted(code, key=_order)},
-        sets=dict(sorted(units.items())),
-        units=sum(units.values()),
+        code={name: walk.code[name] for name in sorted(walk.code, key=parse_arch)},
+        sets=dict(sorted(sets.items())),
+        units=sum(sets.values()),
         problem=problem,
     )
 
 
-def _order(name: str) -> tuple[str, int, str]:
-    kind, arch, suffix = parse_arch(name)
-    return (kind, arch, suffix)
+def _is_lto(name: str) -> bool:
+    return name.startswith("lto_")
 
 
-def _walk_section(
-    reader: FileReader, start: int, end: int, code: Counter[str], units: Counter[tuple[str, ...]], budget: list[int]
-) -> None:
+def _walk_sections(reader: FileReader, elf: Elf, name: str, walk: _Walk) -> str | None:
+    """What is wrong with the sections of this name; what was found before that is kept."""
+    problem = None
+    for section in elf.sections:
+        if section.name == name and section.size:
+            try:
+                _walk_section(reader, section.offset, section.offset + section.size, walk)
+            except ElfError as broken:
+                problem = f"{name}: {broken}"
+    return problem
+
+
+def _walk_section(reader: FileReader, start: int, end: int, walk: _Walk) -> None:
     if end > reader.size:
         raise ElfError(f"it ends at {end}, behind the end of the file")
     at = start
     while True:
-        at = _next_container(reader, at, end)
+        at = _next_container(reader, at, end, walk)
         if at < 0:
             return
-        budget[0] -= 1
-        if budget[0] < 0:
+        walk.containers += 1
+        if walk.containers > MAX_CONTAINERS:
             raise ElfError(f"more than {MAX_CONTAINERS} fat binaries")
         _magic, _version, header, body = struct.unpack("<IHHQ", reader.read(at, 16))
         if header < 16 or body > end - at - header:
             raise ElfError(f"the fat binary at {at} claims {header} + {body} bytes, {end - at} are left")
         stop = at + header + body
-        names, kernels = _read_container(reader, at + header, stop, budget)
-        code.update(names)
-        if kernels:
-            units[tuple(sorted(names, key=_order))] += 1
+        walk.add(*_read_container(reader, at + header, stop, walk))
         at = stop
 
 
-def _next_container(reader: FileReader, at: int, end: int) -> int:
+def _next_container(reader: FileReader, at: int, end: int, walk: _Walk) -> int:
     """Offset of the next container; padding (zeros) may stand between two. -1 at the end of the section."""
-    skipped = 0
     while end - at >= 16:
         head = reader.read(at, 4)
         if head == MAGIC_BYTES:
@@ -112,19 +141,19 @@ def _next_container(reader: FileReader, at: int, end: int) -> int:
         if step == 0:
             raise ElfError(f"at {at} stands neither a fat binary nor padding")
         at += step
-        skipped += step
-        if skipped > MAX_PADDING:
+        walk.padding += step
+        if walk.padding > MAX_PADDING:
             raise ElfError(f"more than {MAX_PADDING} bytes of padding at {at}")
     return -1
 
 
-def _read_container(reader: FileReader, at: int, stop: int, budget: list[int]) -> tuple[set[str], bool]:
+def _read_container(reader: FileReader, at: int, stop: int, walk: _Walk) -> tuple[set[str], bool]:
     """The distinct architectures in one container, and whether any of its code may hold a kernel."""
     names: set[str] = set()
     kernels = False
     while stop - at >= 64:
-        budget[1] -= 1
-        if budget[1] < 0:
+        walk.entries += 1
+        if walk.entries > MAX_ENTRIES:
             raise ElfError(f"more than {MAX_ENTRIES} entries")
         kind, _version, header, size = struct.unpack_from("<HHIQ", head := reader.read(at, 64))
         (arch,) = struct.unpack_from("<I", head, 28)
@@ -133,14 +162,11 @@ def _read_container(reader: FileReader, at: int, stop: int, budget: list[int]) -
             raise ElfError(f"the entry at {at} claims {header} + {size} bytes, {stop - at} are left")
         if not 10 <= arch <= 9999:
             raise ElfError(f"the entry at {at} names architecture {arch}")
-        suffix = "a" if flags & FLAG_ARCHITECTURE else "f" if flags & FLAG_FAMILY else ""
-        if kind == KIND_ELF:
-            names.add(f"sm_{arch}{suffix}")
-            stub = size <= MAX_STUB and not flags & FLAG_COMPRESSED
-            kernels = kernels or not (stub and b".text." not in reader.read(at + header, size))
-        elif kind == KIND_PTX:
-            names.add(f"compute_{arch}{suffix}")
-            kernels = True
+        if kind in KINDS:
+            suffix = "a" if flags & FLAG_ARCHITECTURE else "f" if flags & FLAG_FAMILY else ""
+            names.add(f"{KINDS[kind]}_{arch}{suffix}")
+        stub = kind == 2 and size <= MAX_STUB and not flags & FLAG_COMPRESSED
+        kernels = kernels or not (stub and b".text." not in reader.read(at + header, size))
         at += header + size
     return names, kernels
 
@@ -150,7 +176,7 @@ def parse_arch(name: str) -> tuple[str, int, str]:
     kind, separator, rest = name.partition("_")
     suffix = rest[-1:] if rest[-1:] in ("a", "f") else ""
     number = rest[: len(rest) - len(suffix)]
-    if kind not in ("sm", "compute") or not separator or not (number.isascii() and number.isdigit()):
+    if kind not in KINDS.values() or not separator or not (number.isascii() and number.isdigit()):
         raise ValueError(f"{name!r} is no architecture; wanted something like sm_120, sm_120a, sm_120f or compute_90")
     return kind, int(number), suffix
 
@@ -166,6 +192,8 @@ def runs_as(name: str, capability: str) -> str | None:
     """How one architecture's code runs on a GPU: "native", "ptx" (compiled by the driver at load), or not (None)."""
     kind, arch, suffix = parse_arch(name)
     gpu = parse_capability(capability)
+    if kind == "lto":
+        return None
     code = divmod(arch, 10)
     how = "native" if kind == "sm" else "ptx"
     if suffix == "a":

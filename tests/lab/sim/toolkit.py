@@ -62,28 +62,29 @@ def parse_lock(text: str) -> list[Package]:
     return packages
 
 
-def _download(folder: Path) -> None:
+def download(lock: Path, folder: Path) -> None:
+    """Fetches every wheel of a lock, by hash."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     command += ["--only-binary=:all:", "--require-hashes", "--python-version", "3.13", "--implementation", "cp"]
     command += [f"--abi={abi}" for abi in ("cp313", "abi3", "none")]
     command += [f"--platform=manylinux{name}_x86_64" for name in ("2014", "_2_28", "2010")]
-    result = subprocess.run([*command, "--dest", str(folder), "--requirement", str(LOCK)], capture_output=True, text=True, check=False)
+    result = subprocess.run([*command, "--dest", str(folder), "--requirement", str(lock)], capture_output=True, text=True, check=False)
     if result.returncode != 0:
         raise BuildError(
-            "pip could not fetch the wheels of packages.lock; wanted: all of them, by hash. "
+            f"pip could not fetch the wheels of {lock.name}; wanted: all of them, by hash. "
             f"Check the network and pip's configuration. pip said: {result.stderr.strip()[-1500:]}"
         )
-    for package in parse_lock(LOCK.read_text(encoding="utf-8")):
+    for package in parse_lock(lock.read_text(encoding="utf-8")):
         path = folder / package.filename
         found = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "no such file"
         if found != package.sha256:
-            raise BuildError(f"{package.filename}: found {found}, wanted sha256 {package.sha256} as in packages.lock")
+            raise BuildError(f"{package.filename}: found {found}, wanted sha256 {package.sha256} as in {lock.name}")
 
 
 def fetch_packages(cache: Path) -> Path:
     """The folder that holds the real wheels, fetched when it is not there."""
     key = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:16]
-    return build_once(cache, "packages", key, _download)
+    return build_once(cache, "packages", key, lambda folder: download(LOCK, folder))
 
 
 def unpack_compiler(cache: Path, packages: Path) -> Path:

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import struct
 
-PTX, CUBIN = 1, 2
+KINDS = {"compute": 1, "sm": 2, "lto": 8}
 FLAGS = {"": 0x11, "a": 0x100011, "f": 0x200011}
 KERNEL = b"\x7fELF....\0.text._Z1kPf\0"
 STUB = b"\x7fELF....\0.nv.info\0"
 
 
 def entry(name: str, payload: bytes = KERNEL, extra: int = 0) -> bytes:
-    """One entry: "sm_120a", "compute_90", ..."""
+    """One entry: "sm_120a", "compute_90", "lto_120", or with a number for a kind of its own: "64_120"."""
     kind, _underscore, rest = name.partition("_")
     suffix = rest[-1] if rest[-1] in "af" else ""
     arch = int(rest.rstrip("af"))
     payload += b"\0" * (-len(payload) % 8)
     head = struct.pack(
-        "<HHIQIIHHIIIQQQ", PTX if kind == "compute" else CUBIN, 257, 64, len(payload), 0, 0, 8, 1, arch, 0, 0,
+        "<HHIQIIHHIIIQQQ", KINDS.get(kind) or int(kind), 257, 64, len(payload), 0, 0, 8, 1, arch, 0, 0,
         FLAGS[suffix] | extra, 0, 0,
     )  # fmt: skip
     return head + payload
