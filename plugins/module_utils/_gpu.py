@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.blackwell.inference.plugins.module_utils import _gpu_problems, _pci_ids
+from ansible_collections.blackwell.inference.plugins.module_utils import _gpu_cards, _gpu_problems, _pci_ids
 from ansible_collections.blackwell.inference.plugins.module_utils._gpu_sources import IDLE_MIB, OUR_UNITS
 
 VERSION = r"\d{3,}\.\d+(?:\.\d+)?"
@@ -59,63 +59,40 @@ def _driver(raw: dict[str, Any]) -> dict[str, Any]:
     return {
         "version": version,
         "flavour": flavour,
-        "cuda": f"{number // 1000}.{number % 1000 // 10}" if number else None,
+        "cuda": f"{number // 1000}.{number % 1000 // 10}" if number and number > 0 else None,
         "library_version": library,
         "loaded": version is not None or nvml["status"] == 0,
         "matches": version == library if version and library else None,
     }
 
 
-def parse_information(text: str) -> dict[str, Any]:
-    """/proc/driver/nvidia/gpus/<address>/information."""
-    fields = {
-        name.strip(): value.strip() for name, colon, value in (line.partition(":") for line in text.splitlines()) if colon
-    }
-    minor = fields.get("Device Minor", "")
-    uuid = fields.get("GPU UUID", "")
-    return {
-        "name": fields.get("Model") or None,
-        # Before the first open the driver does not know it and prints question marks.
-        "uuid": uuid if uuid.startswith("GPU-") and "?" not in uuid else None,
-        "minor": int(minor) if minor.isdigit() else None,
-    }
-
-
 def _devices(raw: dict[str, Any], driver: dict[str, Any]) -> list[dict[str, Any]]:
     nvml = {device["pci_address"]: device for device in raw["nvml"]["devices"] if device.get("pci_address")}
-    proc = {address: parse_information(text) for address, text in raw["proc"]["gpus"].items()}
-    # A card given to a virtual machine is not this driver's.
-    sysfs = {card["address"]: card for card in raw["sysfs"] if card["driver"] != "vfio-pci"}
+    proc = {address: _gpu_cards.parse_information(text) for address, text in raw["proc"]["gpus"].items()}
+    sysfs = {card["address"]: card for card in raw["sysfs"] if not _gpu_cards.given_away(card)}
     cuda = {d["pci_address"]: d for d in (raw["cuda"] or {"devices": []})["devices"] if d.get("pci_address")}
-    addresses = _ours(raw, driver["loaded"], nvml, proc, sysfs)
+    addresses = _gpu_cards.ours(raw, driver["loaded"], nvml, proc, sysfs) - set(_gpu_cards.taken_away(raw))
     devices = [
         _device(raw, address, nvml.get(address), proc.get(address), sysfs.get(address), cuda.get(address), driver["flavour"])
-        for address in sorted(addresses)
+        for address in sorted(addresses, key=_gpu_cards.place)
     ]
     for index, device in enumerate(devices):
         device["index"] = index
     return devices
 
 
-def _ours(raw: dict[str, Any], loaded: bool, nvml: Any, proc: Any, sysfs: Any) -> set[str]:
-    """A container sees the node's whole /proc and /sys, but owns only the cards whose device node it has."""
-    if not loaded:
-        return set(proc) | set(sysfs)
-    if raw["container"]["type"] == "none":
-        return set(nvml) | set(proc) | set(sysfs)
-    nodes = raw["nodes"]
-    owned = {
-        address
-        for address, card in proc.items()
-        if card["minor"] is not None and nodes.get(f"/dev/nvidia{card['minor']}", {}).get("type") in ("char", "other")
-    }
-    return set(nvml) | owned
+def _lanes(*numbers: Any) -> int | None:
+    """A number of PCIe lanes that can be: a card that does not answer gives all ones."""
+    return max((number for number in numbers if number is not None and 1 <= number <= 32), default=None)
 
 
 def _device(
     raw: dict[str, Any], address: str, nvml: Any, proc: Any, sysfs: Any, cuda: Any, flavour: str | None
 ) -> dict[str, Any]:
     from_nvml, from_proc, from_sysfs, from_cuda = nvml or {}, proc or {}, sysfs or {}, cuda or {}
+    if from_nvml.get("mig"):
+        # CUDA describes a slice of it.
+        from_cuda = {}
     pci_id = from_nvml.get("pci_id") or from_sysfs.get("pci_id")
     table_name, table_capability = _pci_ids.card(pci_id)
     sources: dict[str, str] = {}
@@ -131,11 +108,14 @@ def _device(
         "compute_capability", ("nvml", from_nvml.get("capability")), ("cuda", from_cuda.get("capability")),
         ("pci", table_capability),
     )  # fmt: skip
+    family = _pci_ids.family(capability)
     minor = first("minor", ("nvml", from_nvml.get("minor")), ("proc", from_proc.get("minor")))
     node = None if minor is None else f"/dev/nvidia{minor}"
     state = raw["nodes"].get(node or "", {})
     memory, used = from_nvml.get("memory"), from_nvml.get("memory_used")
     numa = from_sysfs.get("numa_node")
+    # NVML names the most that card and slot can do together, the kernel what the card could.
+    most = _lanes(from_nvml.get("pcie_width_max"), from_sysfs.get("width_max"))
     device = {
         "index": None,
         "uuid": first("uuid", ("nvml", from_nvml.get("uuid")), ("cuda", from_cuda.get("uuid")), ("proc", from_proc.get("uuid"))),
@@ -144,7 +124,7 @@ def _device(
         "pci_id": first("pci_id", ("nvml", from_nvml.get("pci_id")), ("sysfs", from_sysfs.get("pci_id"))),
         "compute_capability": capability,
         "sm": f"sm_{capability.replace('.', '')}" if capability else None,
-        "family": _pci_ids.family(capability),
+        "family": family,
         "memory_mib": first("memory_mib", ("nvml", None if memory is None else memory >> 20)),
         "memory_used_mib": first("memory_used_mib", ("nvml", None if used is None else used >> 20)),
         "shared_memory_per_block_optin": first(
@@ -156,18 +136,20 @@ def _device(
         "mig": first("mig", ("nvml", from_nvml.get("mig"))),
         "persistence": first("persistence", ("nvml", from_nvml.get("persistence"))),
         "power_limit_w": first("power_limit_w", ("nvml", from_nvml.get("power_limit_w"))),
-        "pcie_width": first("pcie_width", ("nvml", from_nvml.get("pcie_width")), ("sysfs", from_sysfs.get("width"))),
+        "pcie_width": first("pcie_width", ("nvml", _lanes(from_nvml.get("pcie_width"))), ("sysfs", _lanes(from_sysfs.get("width")))),
         "pcie_width_max": first(
-            "pcie_width_max", ("nvml", from_nvml.get("pcie_width_max")), ("sysfs", from_sysfs.get("width_max"))
+            "pcie_width_max", ("nvml", most if most == from_nvml.get("pcie_width_max") else None), ("sysfs", most)
         ),
         # The kernel says -1 for a machine with one node or an unknown one.
         "numa_node": first("numa_node", ("sysfs", numa if numa is not None and numa >= 0 else None)),
         "minor": minor,
         "node": node,
         "accessible": state.get("openable") if state.get("type") == "char" else False if state else None,
-        "lost": _lost(raw, nvml, proc, from_sysfs.get("driver"), state, flavour == "closed", _pci_ids.family(capability)),
+        "lost": _lost(raw, nvml, proc, from_sysfs.get("driver"), state, flavour == "closed", family),
         "sources": sources,
     }
+    if device["accessible"] is not None:
+        sources["accessible"] = "dev"
     device["processes"], ours = _processes(raw, device, from_nvml.get("processes"))
     busy = device["memory_used_mib"] is not None and device["memory_used_mib"] > IDLE_MIB
     device["holder_unknown"] = bool(busy and not device["processes"] and not ours and not device["mig"])
@@ -176,7 +158,9 @@ def _device(
 
 def _lost(raw: dict[str, Any], nvml: Any, proc: Any, bound: str | None, state: dict[str, Any], closed: bool, family: str | None) -> bool:
     """The driver has this card and NVML works, but not on it, though nothing here keeps it from the card's node."""
-    if nvml is not None or raw["nvml"]["status"] != 0 or raw["nvml"]["timed_out"]:
+    if nvml is not None:
+        return bool(nvml.get("lost"))
+    if raw["nvml"]["status"] != 0 or raw["nvml"]["fault"]:
         return False
     if proc is None and bound != "nvidia":
         return False
@@ -234,6 +218,12 @@ def _sources(raw: dict[str, Any], devices: list[dict[str, Any]], driver: dict[st
     for device in devices:
         for fact, source in device["sources"].items():
             found.setdefault(fact, set()).add(source)
+        if device["processes"]:
+            found.setdefault("processes", set()).add("nvml" if raw["processes"] else "proc")
     if driver["version"]:
         found["driver"] = {"proc" if raw["proc"]["version"] else "nvml"}
+    if driver["library_version"]:
+        found["driver_library"] = {"file" if raw["nvml"].get("library_version") else "nvml"}
+    if driver["cuda"]:
+        found["driver_cuda"] = {"nvml"}
     return {fact: ",".join(sorted(names)) for fact, names in sorted(found.items())}

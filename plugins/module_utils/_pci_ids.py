@@ -6,7 +6,8 @@
 
 Source of ids and names: the table "Compatible GPUs" in README.md of NVIDIA/open-gpu-kernel-modules (a release of 2026).
 Source of capabilities: NVIDIA's list "CUDA GPU Compute Capability". A name that depends on the subsystem is the one of
-NVIDIA's own board. Cards that can serve a model are listed; others get no name without a driver.
+NVIDIA's own board. Every Blackwell card of that table but the one for cars is listed, of older ones those that usually
+serve models; others get no name without a driver.
 """
 
 from __future__ import annotations
@@ -49,17 +50,39 @@ CARDS = {
     "2bb9": ("NVIDIA RTX 6000D", "12.0"),
     "2c02": ("NVIDIA GeForce RTX 5080", "12.0"),
     "2c05": ("NVIDIA GeForce RTX 5070 Ti", "12.0"),
+    "2c18": ("NVIDIA GeForce RTX 5090 Laptop GPU", "12.0"),
+    "2c19": ("NVIDIA GeForce RTX 5080 Laptop GPU", "12.0"),
     "2c31": ("NVIDIA RTX PRO 4500 Blackwell", "12.0"),
     "2c33": ("NVIDIA RTX PRO 4000 Blackwell SFF Edition", "12.0"),
     "2c34": ("NVIDIA RTX PRO 4000 Blackwell", "12.0"),
+    "2c38": ("NVIDIA RTX PRO 5000 Blackwell Generation Laptop GPU", "12.0"),
+    "2c39": ("NVIDIA RTX PRO 4000 Blackwell Generation Laptop GPU", "12.0"),
     "2c3a": ("NVIDIA RTX PRO 4500 Blackwell Server Edition", "12.0"),
+    "2c58": ("NVIDIA GeForce RTX 5090 Laptop GPU", "12.0"),
+    "2c59": ("NVIDIA GeForce RTX 5080 Laptop GPU", "12.0"),
+    "2c77": ("NVIDIA RTX PRO 5000 Blackwell Embedded GPU", "12.0"),
+    "2c79": ("NVIDIA RTX PRO 4000 Blackwell Embedded GPU", "12.0"),
     "2d04": ("NVIDIA GeForce RTX 5060 Ti", "12.0"),
     "2d05": ("NVIDIA GeForce RTX 5060", "12.0"),
+    "2d18": ("NVIDIA GeForce RTX 5070 Laptop GPU", "12.0"),
+    "2d19": ("NVIDIA GeForce RTX 5060 Laptop GPU", "12.0"),
     "2d30": ("NVIDIA RTX PRO 2000 Blackwell", "12.0"),
+    "2d39": ("NVIDIA RTX PRO 2000 Blackwell Generation Laptop GPU", "12.0"),
+    "2d58": ("NVIDIA GeForce RTX 5070 Laptop GPU", "12.0"),
+    "2d59": ("NVIDIA GeForce RTX 5060 Laptop GPU", "12.0"),
+    "2d79": ("NVIDIA RTX PRO 2000 Blackwell Embedded GPU", "12.0"),
     "2d83": ("NVIDIA GeForce RTX 5050", "12.0"),
+    "2d98": ("NVIDIA GeForce RTX 5050 Laptop GPU", "12.0"),
+    "2db8": ("NVIDIA RTX PRO 1000 Blackwell Generation Laptop GPU", "12.0"),
+    "2db9": ("NVIDIA RTX PRO 500 Blackwell Generation Laptop GPU", "12.0"),
+    "2dd8": ("NVIDIA GeForce RTX 5050 Laptop GPU", "12.0"),
+    "2df9": ("NVIDIA RTX PRO 500 Blackwell Embedded GPU", "12.0"),
     "2e12": ("NVIDIA GB10", "12.1"),
     "2f04": ("NVIDIA GeForce RTX 5070", "12.0"),
     "2f06": ("NVIDIA GeForce RTX 5060", "12.0"),
+    "2f18": ("NVIDIA GeForce RTX 5070 Ti Laptop GPU", "12.0"),
+    "2f38": ("NVIDIA RTX PRO 3000 Blackwell Generation Laptop GPU", "12.0"),
+    "2f58": ("NVIDIA GeForce RTX 5070 Ti Laptop GPU", "12.0"),
     "3182": ("NVIDIA B300 SXM6 AC", "10.3"),
     "31c2": ("NVIDIA GB300", "10.3"),
     "31c3": ("NVIDIA GB300", "10.3"),

@@ -14,6 +14,13 @@ from typing import Any
 
 MIB = 1 << 20
 PYTHON_MINORS = range(8, 31)
+# One container of a manager in a path of /proc/1/cgroup. The group "ns" of Proxmox VE is the inner one of the same.
+CONTAINER_GROUP = re.compile(r"/(?:lxc(?:\.payload)?[./][\w-]+|docker[/-][0-9a-f]{8,}|libpod-[0-9a-f]{8,}|kubepods[./][^/]*)")
+# The volume of an LXC container as Proxmox VE names it, on ZFS or LVM; the device mapper doubles the hyphens.
+PVE_VOLUME = re.compile(r"\b(?:subvol|vm)--?[0-9]+--?disk--?[0-9]+\b")
+CAP_SYS_ADMIN = 21
+# A container of the node itself gets this many ids; one inside it can give away no more.
+IDS_OF_A_CONTAINER = 65536
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -42,20 +49,27 @@ def parse_glibc(text: str | None) -> str | None:
 
 def parse_memory(meminfo: str, limits: Iterable[str | None]) -> int | None:
     """MiB that can be used: the machine's, or the container's limit where that is lower."""
-    match = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
+    match = re.search(r"^MemTotal:\s+([0-9]{1,18}) kB", meminfo, re.MULTILINE)
     sizes = [int(match.group(1)) // 1024] if match else []
-    sizes += [int(text) // MIB for text in limits if text and text.strip().isdigit()]
+    sizes += [int(text) // MIB for text in limits if text and re.fullmatch(r"\s*[0-9]{1,20}\s*", text)]
     return min(sizes, default=None)
 
 
-# One container of a manager in a path of /proc/1/cgroup. The group "ns" of Proxmox VE is the inner one of the same.
-CONTAINER_GROUP = re.compile(r"/(?:lxc(?:\.payload)?[./][\w-]+|docker[/-][0-9a-f]{8,}|libpod-[0-9a-f]{8,}|kubepods[./][^/]*)")
+def parse_uid_map(text: str) -> list[tuple[int, int, int]]:
+    """(first id here, first id outside, how many) of each line."""
+    lines = (re.fullmatch(r"\s*([0-9]+)\s+([0-9]+)\s+([0-9]+)\s*", line) for line in text.splitlines())
+    return [(int(line[1]), int(line[2]), int(line[3])) for line in lines if line]
 
 
-def parse_uid_map(text: str) -> bool | None:
-    """Whether root here is somebody else outside: a first line other than 0 0 4294967295."""
-    fields = text.split()
-    return None if len(fields) < 3 else fields[1] != "0"
+def is_unprivileged(uid_map: list[tuple[int, int, int]]) -> bool | None:
+    """Whether root here is somebody else outside."""
+    return uid_map[0][1] != 0 if uid_map else None
+
+
+def may_administer(status: str) -> bool:
+    """Whether processes can have CAP_SYS_ADMIN, by /proc/1/status: Docker leaves it to privileged containers only."""
+    bounds = re.search(r"^CapBnd:\s+([0-9a-fA-F]{1,16})$", status, re.MULTILINE)
+    return bool(int(bounds[1], 16) >> CAP_SYS_ADMIN & 1) if bounds else False
 
 
 def container_type(hints: dict[str, str | None]) -> str:
@@ -74,9 +88,15 @@ def container_type(hints: dict[str, str | None]) -> str:
     return "lxc" if re.search(r":/lxc[./]", groups) else "none"
 
 
-def is_nested(cgroup: str) -> bool:
-    """Whether more than one manager has a container on this path. A control group namespace of its own hides it."""
-    return any(len(CONTAINER_GROUP.findall(line)) > 1 for line in cgroup.splitlines())
+def nesting(cgroup: str, uid_map: list[tuple[int, int, int]], mounts: str) -> str | None:
+    """What shows that a container runs in another one. Namespaces hide much, so None proves nothing."""
+    if any(len(CONTAINER_GROUP.findall(line)) > 1 for line in cgroup.splitlines()):
+        return "two managers in its control group"
+    # One id alone is a program that became root in a namespace of its own.
+    several = is_unprivileged(uid_map) and sum(many for _inside, _outside, many in uid_map) > 1
+    if several and max(outside + many for _inside, outside, many in uid_map) <= IDS_OF_A_CONTAINER:
+        return "its ids are a part of another container's"
+    return "its files lie on the volume of a Proxmox VE container" if PVE_VOLUME.search(mounts) else None
 
 
 def container(proc: str = "/proc", root: str = "/") -> dict[str, Any]:
@@ -86,16 +106,27 @@ def container(proc: str = "/proc", root: str = "/") -> dict[str, Any]:
         name: "" if os.path.exists(os.path.join(root, path)) else None
         for name, path in (("dockerenv", ".dockerenv"), ("containerenv", "run/.containerenv"))
     }
+    cgroup = read_text(f"{proc}/1/cgroup") or ""
     hints = {
         "systemd": read_text(os.path.join(root, "run/systemd/container")),
         "environment": match.group(1) if match else None,
-        "cgroup": read_text(f"{proc}/1/cgroup"),
+        "cgroup": cgroup,
         **present,
     }
     kind = container_type(hints)
-    mapped = parse_uid_map(read_text(f"{proc}/self/uid_map") or "")
-    nested = is_nested(hints["cgroup"] or "")
-    return {"type": kind, "unprivileged": mapped if kind != "none" else False, "nested": nested, "vmid": None}
+    if kind == "none":
+        return {"type": kind, "unprivileged": False, "privileged": False, "nested": None}
+    uid_map = parse_uid_map(read_text(f"{proc}/self/uid_map") or "")
+    unprivileged = is_unprivileged(uid_map)
+    # An LXC container's own files lie on such a volume too.
+    mounts = "" if kind == "lxc" else read_text(f"{proc}/self/mountinfo") or ""
+    powerful = kind == "lxc" or may_administer(read_text(f"{proc}/1/status") or "")
+    return {
+        "type": kind,
+        "unprivileged": unprivileged,
+        "privileged": unprivileged is False and powerful,
+        "nested": nesting(cgroup, uid_map, mounts),
+    }
 
 
 def pythons(folders: Iterable[str]) -> dict[str, str]:

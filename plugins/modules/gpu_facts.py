@@ -38,7 +38,8 @@ options:
     type: int
   timeout:
     description:
-      - Seconds that the driver may take to answer. A driver that hangs becomes a problem entry, not a hanging run.
+      - Seconds that the driver may be silent, 1 to 600. Each card is asked on its own, since one that is not kept
+        initialised takes seconds to start. A driver that hangs becomes a problem entry, not a hanging run.
     type: int
     default: 10
   cuda_attributes:
@@ -83,7 +84,7 @@ ansible_facts:
             - C(index), C(uuid), C(name), C(pci_address), C(pci_id), C(compute_capability), C(sm), C(family), C(minor),
               C(node) (device node), C(accessible) (the service user can open it), C(lost) (fallen off the bus).
             - C(memory_mib) and C(memory_used_mib) in MiB, C(shared_memory_per_block_optin) in bytes, C(multiprocessors),
-              C(power_limit_w) in watts, C(pcie_width) and C(pcie_width_max) in lanes, C(numa_node).
+              C(power_limit_w) in watts, C(pcie_width) and C(pcie_width_max) (what the card has) in lanes, C(numa_node).
             - C(ecc), C(ecc_errors) (uncorrected, since the driver was loaded), C(mig), C(persistence).
             - C(processes), each with C(pid), C(name), C(memory_mib) and C(unit) (systemd unit); C(holder_unknown) when
               memory is in use and no process can be seen.
@@ -114,11 +115,13 @@ ansible_facts:
           type: dict
           returned: always
         sources:
-          description: Which source answered for each fact (V(nvml), V(cuda), V(proc), V(sysfs), V(pci)).
+          description:
+            - Which source answered for each fact, V(nvml), V(cuda), V(proc), V(sysfs), V(pci) (the table of PCI ids), V(dev) (opening
+              the device node) or V(file) (a library's name).
           type: dict
           returned: always
         problems:
-          description: What is not as it should be.
+          description: What is not as it should be. C(docs/facts.md) explains each code.
           type: list
           elements: dict
           returned: always
@@ -168,8 +171,8 @@ def main() -> None:
     expected = params["expected_compute_capability"]
     if expected is not None and not re.fullmatch(r"\d{1,2}\.\d", expected):
         module.fail_json(msg=f"expected_compute_capability is {expected!r}; wanted something like 12.0; quote it in YAML")
-    if params["timeout"] < 1:
-        module.fail_json(msg=f"timeout is {params['timeout']}; wanted at least 1 second; leave it out for 10")
+    if not 1 <= params["timeout"] <= 600:
+        module.fail_json(msg=f"timeout is {params['timeout']}; wanted 1 to 600 seconds; leave it out for 10")
     raw = collect(
         Roots(), params["service_user"], params["timeout"], params["cuda_attributes"], os.environ.get("PATH")
     )

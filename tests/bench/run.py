@@ -5,7 +5,7 @@
 """Measures what the design promises to be cheap, as ratios in one run, and writes the table of docs/benchmarks.md.
 
 usage: run.py [--json] [--no-write] [--tree FOLDER] [--cuobjdump FILE] [MEASURE...]
-measures: resolver scanner model lock connection (all, when none is named; the table says which were left out)
+measures: resolver scanner model gpu lock connection (all, when none is named; the table says which were left out)
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ TESTS = Path(__file__).resolve().parents[1]
 # The lab's model and the unit tests' makers of binaries and of an index serve here too; none of them is installed.
 sys.path[:0] = [str(TESTS), *(str(TESTS / name) for name in ("lab", "unit/plugins/module_utils", "unit/plugins/plugin_utils"))]
 
-from bench import connecting, planning, reading
+from bench import connecting, planning, probing, reading
 from bench.table import MarkerError, Row, insert, render
 
 DOCUMENT = TESTS.parent / "docs" / "benchmarks.md"
-MEASURES = ("resolver", "scanner", "model", "lock", "connection")
+MEASURES = ("resolver", "scanner", "model", "gpu", "lock", "connection")
 
 
 def arguments() -> argparse.Namespace:
@@ -54,6 +54,7 @@ def main() -> int:
         "resolver": planning.resolver,
         "scanner": lambda: reading.scanner(options.tree, options.cuobjdump),
         "model": reading.model,
+        "gpu": probing.gpu,
         "lock": planning.lock,
         "connection": connecting.connection,
     }

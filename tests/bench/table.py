@@ -59,12 +59,14 @@ def cells(row: Row) -> list[str]:
     return [text.replace("|", "\\|").replace("\n", " ") for text in (measure, this, against, ratio, peak, row.goal)]
 
 
+def grid(rows: Iterable[Row]) -> str:
+    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(cells(row))} |" for row in rows)])
+
+
 def render(rows: Iterable[Row], day: str, cpus: int) -> str:
     """The block between the markers. No name or path of the machine: a reader needs the day and the CPU count."""
-    lines = [f"Measured on {day} on {cpus} CPUs by `make bench`.", ""]
-    lines += [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    lines += [f"| {' | '.join(cells(row))} |" for row in rows]
-    return "\n".join(lines)
+    return f"Measured on {day} on {cpus} CPUs by `make bench`.\n\n{grid(rows)}"
 
 
 def insert(document: str, block: str) -> str:

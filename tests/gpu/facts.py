@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs what the facts modules run on a real GPU and compares every field with nvidia-smi and PyTorch.
 
+A step of tests/gpu/run; needs neither root nor the bundle.
 usage: facts.py [--record FILE]     (FILE gets the raw answers of this machine, as a fixture for the unit tests)
 Exit status: 0 all equal, 1 something differs, 77 no GPU here (skipped).
 """
@@ -20,6 +21,8 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +33,7 @@ Path(_packages.name, "ansible_collections/blackwell/inference").symlink_to(Path(
 sys.path.insert(0, _packages.name)
 
 from ansible_collections.blackwell.inference.plugins.module_utils import _gpu, _gpu_code, _gpu_sources, _model
-from report import SKIPPED, compare, finish, note
+from report import SKIPPED, Report
 
 
 def smi() -> ElementTree.Element:
@@ -81,17 +84,17 @@ def recorded(raw: dict[str, Any]) -> str:
     return text.replace(kernel, kernel.partition("-")[0])
 
 
-def check_gpu(gpu: dict[str, Any], report: ElementTree.Element) -> None:
-    compare("driver.version", gpu["driver"]["version"], word(report, "driver_version"), "nvidia-smi")
-    compare("driver.library_version", gpu["driver"]["library_version"], word(report, "driver_version"), "nvidia-smi")
-    compare("driver.cuda", gpu["driver"]["cuda"], word(report, "cuda_version"), "nvidia-smi")
-    compare("count", gpu["count"], number(report, "attached_gpus"), "nvidia-smi")
-    for device, node in zip(gpu["devices"], report.findall("gpu")):
+def check_gpu(report: Report, gpu: dict[str, Any], said: ElementTree.Element) -> None:
+    report.compare("driver.version", gpu["driver"]["version"], word(said, "driver_version"), "nvidia-smi")
+    report.compare("driver.library_version", gpu["driver"]["library_version"], word(said, "driver_version"), "nvidia-smi")
+    report.compare("driver.cuda", gpu["driver"]["cuda"], word(said, "cuda_version"), "nvidia-smi")
+    report.compare("count", gpu["count"], number(said, "attached_gpus"), "nvidia-smi")
+    for device, node in zip(gpu["devices"], said.findall("gpu")):
         label = f"devices[{device['index']}]."
         bus = (node.get("id") or "").lower()
-        compare(label + "pci_address", device["pci_address"], bus[-12:], "nvidia-smi")
+        report.compare(label + "pci_address", device["pci_address"], bus[-12:], "nvidia-smi")
         identity = word(node, "pci/pci_device_id") or ""
-        compare(label + "pci_id", device["pci_id"], f"{identity[-4:]}:{identity[-8:-4]}".lower(), "nvidia-smi")
+        report.compare(label + "pci_id", device["pci_id"], f"{identity[-4:]}:{identity[-8:-4]}".lower(), "nvidia-smi")
         for field, theirs in (
             ("uuid", word(node, "uuid")),
             ("name", word(node, "product_name")),
@@ -104,62 +107,76 @@ def check_gpu(gpu: dict[str, Any], report: ElementTree.Element) -> None:
             ("pcie_width_max", number(node, "pci/pci_gpu_link_info/link_widths/max_link_width")),
             ("power_limit_w", number(node, "gpu_power_readings/current_power_limit")),
         ):
-            compare(label + field, device[field], theirs, "nvidia-smi")
+            report.compare(label + field, device[field], theirs, "nvidia-smi")
         used = number(node, "fb_memory_usage/used")
-        compare(label + "memory_used_mib", device["memory_used_mib"], used, "nvidia-smi", 16)
-        compare(label + "node is a character device", Path(device["node"]).is_char_device(), True, "stat")
+        report.compare(label + "memory_used_mib", device["memory_used_mib"], used, "nvidia-smi", 16)
+        report.compare(label + "node is a character device", Path(device["node"]).is_char_device(), True, "stat")
 
 
-def check_torch(gpu: dict[str, Any]) -> dict[str, Any] | None:
-    """Compares with PyTorch while it holds 1 GiB of the first GPU, and reads the facts again meanwhile."""
-    holder = subprocess.Popen([sys.executable, "-c", TORCH], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+@contextmanager
+def held_gpu() -> Iterator[dict[str, Any] | None]:
+    """What PyTorch says of the GPUs, and its pid, while it holds 1 GiB of the first; None where it sees none."""
+    holder = subprocess.Popen([sys.executable, "-c", TORCH], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True)  # fmt: skip
     assert holder.stdin and holder.stdout
-    line = holder.stdout.readline()
     try:
-        if not line:
-            note("PyTorch", "not here, or it does not see the GPU: not compared")
+        line = holder.stdout.readline()
+        yield {**json.loads(line), "pid": holder.pid} if line else None
+    finally:
+        holder.stdin.close()
+        holder.stdout.close()
+        try:
+            holder.wait(60)
+        except subprocess.TimeoutExpired:
+            holder.kill()
+            holder.wait()
+
+
+def check_torch(report: Report, gpu: dict[str, Any]) -> dict[str, Any] | None:
+    """Compares with PyTorch, and reads the facts again while it holds memory."""
+    report.begin("host against PyTorch")
+    with held_gpu() as torch:
+        if torch is None:
+            report.not_tried("PyTorch", "not here, or it does not see the GPU")
             return None
-        torch: dict[str, Any] = json.loads(line)
         for device, theirs in zip(gpu["devices"], torch["gpus"]):
             label = f"devices[{device['index']}]."
-            compare(label + "name", device["name"], theirs["name"], "torch")
-            compare(label + "uuid", device["uuid"], theirs["uuid"], "torch")
-            compare(label + "compute_capability", device["compute_capability"], theirs["capability"], "torch")
-            compare(label + "multiprocessors", device["multiprocessors"], theirs["multiprocessors"], "torch")
+            report.compare(label + "name", device["name"], theirs["name"], "torch")
+            report.compare(label + "uuid", device["uuid"], theirs["uuid"], "torch")
+            report.compare(label + "compute_capability", device["compute_capability"], theirs["capability"], "torch")
+            report.compare(label + "multiprocessors", device["multiprocessors"], theirs["multiprocessors"], "torch")
             smem = device["shared_memory_per_block_optin"]
-            compare(label + "shared_memory_per_block_optin", smem, theirs["smem"], "torch")
+            report.compare(label + "shared_memory_per_block_optin", smem, theirs["smem"], "torch")
         raw = collect("auto")
         busy = _gpu.assemble(raw)
         first = busy["devices"][0]
-        compare("busy: CUDA is not asked", raw["cuda"], None, "rule")
+        report.compare("busy: CUDA is not asked", raw["cuda"], None, "rule")
         grown = first["memory_used_mib"] - gpu["devices"][0]["memory_used_mib"]
-        compare("busy: memory grew by 1 GiB or more", grown >= 1024, True, "torch")
-        seen = [entry["pid"] for entry in first["processes"]]
-        note("busy: processes", first["processes"])
-        known = holder.pid in seen or first["holder_unknown"]
-        compare("busy: somebody is named, or said to be unknown", known, True, "torch")
+        report.compare("busy: memory grew by 1 GiB or more", grown >= 1024, True, f"torch; grew by {grown} MiB")
+        report.note("busy: processes", first["processes"])
+        known = torch["pid"] in [entry["pid"] for entry in first["processes"]] or first["holder_unknown"]
+        report.compare("busy: somebody is named, or said to be unknown", known, True, "torch")
         codes = {problem["code"] for problem in busy["problems"]}
-        compare("busy: reported", bool(codes & {"gpu_busy", "gpu_held_unknown"}), True, "rule")
+        report.compare("busy: reported", bool(codes & {"gpu_busy", "gpu_held_unknown"}), True, f"rule; said {sorted(codes)}")
         return torch
-    finally:
-        holder.stdin.close()
-        holder.wait(60)
 
 
-def check_code(torch: dict[str, Any]) -> None:
+def check_code(report: Report, torch: dict[str, Any]) -> None:
+    report.begin("host, GPU code of PyTorch against cuobjdump")
     library = Path(torch["path"], "lib")
     started = time.perf_counter()
     found = _gpu_code.scan_tree(str(library))
     seconds = time.perf_counter() - started
     size = sum(path.stat().st_size for path in library.glob("*.so*"))
-    note("scan of torch/lib", f"{size >> 20} MiB in {seconds * 1000:.1f} ms")
+    report.note("scan of torch/lib", f"{size >> 20} MiB in {seconds * 1000:.1f} ms")
     for name, entry in found.items():
-        note(name, f"{entry['code']}, {entry['units']} units, CUDA {entry['cuda_major']}")
+        if entry["code"]:
+            report.note(name, f"{entry['code']}, {entry['units']} units, CUDA {entry['cuda_major']}")
     code = found["libtorch_cuda.so"]["code"]
-    compare("torch's own list of architectures", set(torch["archs"]) <= set(code), True, "torch.cuda.get_arch_list")
+    report.compare("torch's own list of architectures", set(torch["archs"]) <= set(code), True, "torch.cuda.get_arch_list")
     dump = shutil.which("cuobjdump") or shutil.which("cuobjdump", path="/usr/local/cuda/bin")
     if not dump:
-        note("cuobjdump", "not here: not compared")
+        report.not_tried("cuobjdump", "not here")
         return
     for name in ("libtorch_cuda_linalg.so", "libtorch_cuda.so"):
         if name not in found:
@@ -173,21 +190,22 @@ def check_code(torch: dict[str, Any]) -> None:
                 if " file " in line and "sm_" in line:
                     arch = line.rsplit(".", 2)[-2].removeprefix("sm_")
                     theirs[f"{kind}_{arch}"] = theirs.get(f"{kind}_{arch}", 0) + 1
-        note(f"cuobjdump on {name}", f"{time.perf_counter() - started:.1f} s")
+        report.note(f"cuobjdump on {name}", f"{time.perf_counter() - started:.1f} s")
         # cuobjdump does not show the family suffix.
         ours: dict[str, int] = {}
         for arch, units in found[name]["code"].items():
             ours[arch.rstrip("f")] = ours.get(arch.rstrip("f"), 0) + units
-        compare(f"code of {name}", dict(sorted(ours.items())), dict(sorted(theirs.items())), "cuobjdump")
+        report.compare(f"code of {name}", dict(sorted(ours.items())), dict(sorted(theirs.items())), "cuobjdump")
 
 
-def check_model() -> None:
+def check_model(report: Report) -> None:
     """A small model written by the safetensors library itself."""
+    report.begin("host, model against safetensors")
     try:
         import safetensors.torch
         import torch
     except ImportError:
-        note("safetensors", "not here: not compared")
+        report.not_tried("safetensors", "not here")
         return
     with tempfile.TemporaryDirectory() as folder:
         tensors = {
@@ -198,40 +216,53 @@ def check_model() -> None:
         safetensors.torch.save_file(tensors, str(Path(folder, "model.safetensors")))
         Path(folder, "config.json").write_text(json.dumps({"num_hidden_layers": 1, "dtype": "bfloat16"}))
         model = _model.describe(_model.read_folder(folder))
-        compare("model.parameters", model["parameters"], sum(t.numel() for t in tensors.values()), "safetensors")
+        report.compare("model.parameters", model["parameters"], sum(t.numel() for t in tensors.values()), "safetensors")
         stored = sum(t.numel() * t.element_size() for t in tensors.values())
-        compare("model.weight_bytes", model["weight_bytes"], stored, "safetensors")
-        compare("model.complete", model["complete"], True, "safetensors")
+        report.compare("model.weight_bytes", model["weight_bytes"], stored, "safetensors")
+        report.compare("model.complete", model["complete"], True, "safetensors")
+
+
+def has_gpu() -> bool:
+    return shutil.which("nvidia-smi") is not None and Path("/dev/nvidiactl").exists()
+
+
+def check_host(report: Report, record: str | None = None) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Returns the facts, and what PyTorch says where there is one."""
+    report.begin("host against nvidia-smi")
+    said = smi()
+    raw = collect("always")
+    if record:
+        Path(record).write_text(recorded(raw))
+    gpu = _gpu.assemble(raw)
+    report.note("problems", [f"{problem['code']}: {problem['found']}" for problem in gpu["problems"]])
+    report.note("platform", gpu["platform"])
+    report.note("container", gpu["container"])
+    report.note("peak memory of reading the facts", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    check_gpu(report, gpu, said)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    hidden = _gpu.assemble(collect("always"))
+    del os.environ["CUDA_VISIBLE_DEVICES"]
+    report.compare("CUDA_VISIBLE_DEVICES changes nothing", [d["multiprocessors"] for d in hidden["devices"]],
+                   [d["multiprocessors"] for d in gpu["devices"]], "rule")  # fmt: skip
+    torch = check_torch(report, gpu)
+    if torch:
+        check_code(report, torch)
+    check_model(report)
+    return gpu, torch
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", metavar="FILE", help="write this machine's raw answers")
     options = parser.parse_args()
-    if not shutil.which("nvidia-smi") or not Path("/dev/nvidiactl").exists():
+    if not has_gpu():
         print("SKIPPED: no NVIDIA GPU here (no nvidia-smi or no /dev/nvidiactl); nothing was tested")
         return SKIPPED
-    report = smi()
-    raw = collect("always")
-    if options.record:
-        Path(options.record).write_text(recorded(raw))
-    gpu = _gpu.assemble(raw)
-    note("problems", [f"{problem['code']}: {problem['found']}" for problem in gpu["problems"]])
-    note("platform", gpu["platform"])
-    note("container", gpu["container"])
-    note("sources", gpu["sources"])
-    note("peak memory of reading the facts", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
-    check_gpu(gpu, report)
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    hidden = _gpu.assemble(collect("always"))
-    del os.environ["CUDA_VISIBLE_DEVICES"]
-    compare("CUDA_VISIBLE_DEVICES changes nothing", [d["multiprocessors"] for d in hidden["devices"]],
-            [d["multiprocessors"] for d in gpu["devices"]], "rule")  # fmt: skip
-    torch = check_torch(gpu)
-    if torch:
-        check_code(torch)
-    check_model()
-    return finish()
+    report = Report()
+    check_host(report, options.record)
+    print(report.table())
+    print(report.summary("this machine"))
+    return report.status()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.blackwell.inference.plugins.module_utils import _platform
@@ -32,34 +33,62 @@ def test_container_type(hints: dict[str, str | None], kind: str) -> None:
     assert _platform.container_type(hints) == kind
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "nested"),
-    [
-        ("0::/init.scope\n", False),
-        ("0::/lxc/200/ns/init.scope\n", False),
-        ("0::/lxc.payload.pve1/init.scope\n", False),
-        ("0::/system.slice/docker-0123456789ab.scope\n", False),
-        ("0::/lxc/200/ns/system.slice/docker-0123456789ab.scope\n", True),
-        ("1:name=systemd:/\n5:devices:/lxc.payload.kpro6/lxc/200\n", True),
-        ("0::/lxc/200/ns/lxc.payload.inner/init.scope\n", True),
-        ("1:a:/lxc/200\n2:b:/docker/0123456789ab\n", False),
-    ],
-)
-def test_containers_in_containers(cgroup: str, nested: bool) -> None:
-    assert _platform.is_nested(cgroup) is nested
+WHOLE = [(0, 0, 4294967295)]
+OWN = [(0, 100000, 65536)]
 
 
 @pytest.mark.parametrize(
-    ("text", "unprivileged"),
+    ("cgroup", "uid_map", "mounts", "says"),
     [
-        ("         0     100000      65536\n", True),
-        ("         0          0 4294967295\n", False),
-        ("         0          0      65536\n", False),
-        ("", None),
+        ("0::/init.scope\n", OWN, "", None),
+        ("0::/lxc/200/ns/init.scope\n", OWN, "", None),
+        ("0::/lxc.payload.pve1/init.scope\n", WHOLE, "", None),
+        ("0::/system.slice/docker-0123456789ab.scope\n", WHOLE, "", None),
+        ("0::/lxc/200/ns/system.slice/docker-0123456789ab.scope\n", OWN, "", "two managers"),
+        ("1:name=systemd:/\n5:devices:/lxc.payload.kpro6/lxc/200\n", OWN, "", "two managers"),
+        ("0::/lxc/200/ns/lxc.payload.inner/init.scope\n", OWN, "", "two managers"),
+        ("1:a:/lxc/200\n2:b:/docker/0123456789ab\n", OWN, "", None),
+        ("", [(0, 1000, 64536)], "", "another container's"),
+        ("", [(0, 1000, 1), (1, 10000, 50000)], "", "another container's"),
+        ("", [(0, 1000, 1), (1, 100000, 65536)], "", None),  # rootless podman on a host
+        ("", [(0, 1000, 1)], "", None),
+        ("", [], "", None),
+        ("", OWN, "36 35 0:32 / / rw - zfs rpool/data/subvol-200-disk-0 rw", "Proxmox VE"),
+        ("", OWN, "36 35 253:7 /etc/hosts /etc/hosts rw - ext4 /dev/mapper/pve-vm--200--disk--0 rw", "Proxmox VE"),
+        ("", OWN, "36 35 8:1 / / rw - ext4 /dev/vda1 rw", None),
     ],
 )
-def test_uid_map(text: str, unprivileged: bool | None) -> None:
-    assert _platform.parse_uid_map(text) is unprivileged
+def test_containers_in_containers(cgroup: str, uid_map: list[tuple[int, int, int]], mounts: str, says: str | None) -> None:
+    found = _platform.nesting(cgroup, uid_map, mounts)
+    assert found is None if says is None else says in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "unprivileged"),
+    [
+        ("         0     100000      65536\n", [(0, 100000, 65536)], True),
+        ("         0          0 4294967295\n", [(0, 0, 4294967295)], False),
+        ("0 1000 1\n1 100000 65536\n", [(0, 1000, 1), (1, 100000, 65536)], True),
+        ("", [], None),
+        ("a b c\n0 1\n\0\u00b2 1 1\n", [], None),
+    ],
+)
+def test_uid_map(text: str, lines: list[tuple[int, int, int]], unprivileged: bool | None) -> None:
+    assert _platform.parse_uid_map(text) == lines
+    assert _platform.is_unprivileged(lines) is unprivileged
+
+
+@pytest.mark.parametrize(
+    ("status", "powerful"),
+    [
+        ("Name:\tinit\nCapBnd:\t000001ffffffffff\n", True),
+        ("CapBnd:\t00000000a80425fb\nCapAmb:\t0\n", False),  # what Docker leaves by default
+        ("CapEff:\t000001ffffffffff\n", False),
+        ("CapBnd:\tzz\n", False),
+    ],
+)
+def test_capabilities(status: str, powerful: bool) -> None:
+    assert _platform.may_administer(status) is powerful
 
 
 @pytest.mark.parametrize(
@@ -74,7 +103,7 @@ def test_glibc(text: str | None, version: str | None) -> None:
     [([], 500), (["max\n"], 500), (["104857600\n"], 100), (["9999999999999\n"], 500), ([None], 500)],
 )
 def test_memory(limits: list[str | None], mib: int) -> None:
-    assert _platform.parse_memory("MemTotal:         512000 kB\nMemFree: 1 kB\n", limits) == mib
+    assert _platform.parse_memory("MemTotal:         512000 kB\nMemFree: 1 kB\n", [*limits, "\u00b2"]) == mib
 
 
 def test_memory_unknown() -> None:
@@ -117,14 +146,28 @@ def recorded(root: Path, uid_map: str, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def test_an_unprivileged_lxc_container(tmp_path: Path) -> None:
-    recorded(tmp_path, "0 100000 65536\n", {"proc/1/environ": "TERM=linux\0container=lxc\0"})
-    assert _platform.container(str(tmp_path / "proc"), str(tmp_path)) == {
-        "type": "lxc",
-        "unprivileged": True,
-        "nested": False,
-        "vmid": None,
-    }
+STATUS = {"full": "CapBnd:\t000001ffffffffff\n", "docker": "CapBnd:\t00000000a80425fb\n"}
+
+
+@pytest.mark.parametrize(
+    ("uid_map", "files", "expected"),
+    [
+        ("0 100000 65536\n", {"proc/1/environ": "TERM=linux\0container=lxc\0"}, ("lxc", True, False, None)),
+        ("0 0 4294967295\n", {"proc/1/environ": "container=lxc\0"}, ("lxc", False, True, None)),
+        ("0 0 4294967295\n", {".dockerenv": "", "proc/1/status": STATUS["docker"]}, ("docker", False, False, None)),
+        ("0 0 4294967295\n", {".dockerenv": "", "proc/1/status": STATUS["full"]}, ("docker", False, True, None)),
+        ("0 0 4294967295\n", {"proc/1/status": STATUS["full"]}, ("none", False, False, None)),
+        ("0 100000 65536\n", {".dockerenv": "", "proc/self/mountinfo": "1 1 0:1 / / rw - zfs tank/subvol-7-disk-1 rw\n"},
+         ("docker", True, False, "its files lie on the volume of a Proxmox VE container")),
+        ("0 100000 65536\n", {"run/systemd/container": "lxc\n", "proc/self/mountinfo": "1 1 0:1 / / rw - zfs tank/subvol-7-disk-1 rw\n"},
+         ("lxc", True, False, None)),
+        ("", {"run/systemd/container": "systemd-nspawn"}, ("systemd-nspawn", None, False, None)),
+    ],
+)  # fmt: skip
+def test_containers(tmp_path: Path, uid_map: str, files: dict[str, str], expected: tuple[Any, ...]) -> None:
+    recorded(tmp_path, uid_map, files)
+    found = _platform.container(str(tmp_path / "proc"), str(tmp_path))
+    assert found == dict(zip(("type", "unprivileged", "privileged", "nested"), expected))
 
 
 def test_a_plain_host(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 MODULES = Path(__file__).parents[4] / "plugins" / "modules"
 
 
-def run(name: str, check: bool = False, **options: Any) -> dict[str, Any]:
+def run(name: str, check: bool = False, environment: dict[str, str] | None = None, **options: Any) -> dict[str, Any]:
     arguments = {**options, "_ansible_check_mode": check}
     answer = subprocess.run(
         [sys.executable, str(MODULES / f"{name}.py")],
@@ -27,7 +27,7 @@ def run(name: str, check: bool = False, **options: Any) -> dict[str, Any]:
         text=True,
         timeout=60,
         check=False,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "99"},
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "99", **(environment or {})},
     )
     assert answer.stderr == ""
     result: dict[str, Any] = json.loads(answer.stdout)
@@ -46,7 +46,8 @@ def test_gpu_facts(check: bool) -> None:
     ("options", "says"),
     [
         ({"expected_compute_capability": "sm_120"}, "expected_compute_capability is 'sm_120'; wanted something like 12.0"),
-        ({"timeout": 0}, "timeout is 0; wanted at least 1 second"),
+        ({"timeout": 0}, "timeout is 0; wanted 1 to 600 seconds"),
+        ({"timeout": 4_000_000}, "timeout is 4000000; wanted 1 to 600 seconds"),
         ({"cuda_attributes": "often"}, "value of cuda_attributes must be one of"),
         ({"devices": 1}, "Unsupported parameters"),
     ],
@@ -54,6 +55,68 @@ def test_gpu_facts(check: bool) -> None:
 def test_gpu_facts_refuses_wrong_options(options: dict[str, Any], says: str) -> None:
     result = run("gpu_facts", **options)
     assert result["failed"] and says in result["msg"]
+
+
+# The same on a machine whose driver is loaded and lists one card.
+DRIVEN = """
+import json, sys
+from ansible_collections.blackwell.inference.plugins.module_utils import _gpu, _gpu_sources
+root = sys.argv[1]
+roots = _gpu_sources.Roots(root + "/proc", root + "/sys", root + "/dev", root)
+gpu = _gpu.assemble(_gpu_sources.collect(roots, None, 2, "never", ""))
+print(json.dumps([gpu["count"], [problem["code"] for problem in gpu["problems"]]]))
+"""
+
+
+def driven(root: Path, environment: dict[str, str]) -> list[Any]:
+    files = {
+        "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.126.09  Release Build\n",
+        "proc/driver/nvidia/gpus/0000:01:00.0/information": "Model: \t\t NVIDIA B200\nDevice Minor: \t 0\n",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "dev").mkdir()
+    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
+        (root / "dev" / name).symlink_to("/dev/null")
+    command = [sys.executable, "-c", DRIVEN, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env={**os.environ, **environment})
+    assert done.stderr == ""
+    answer: list[Any] = json.loads(done.stdout)
+    return answer
+
+
+# What a libnvidia-ml.so.1 may do to whoever loads it.
+LOADED = "#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n__attribute__((constructor)) static void load(void) { %s }\n"
+CALLED = "#include <stdlib.h>\nint nvmlInit_v2(void) { %s return 0; }\n"
+HOSTILE = {
+    "a text": ("nothing that runs\n", "driver_library_broken"),
+    "an empty file": ("", "driver_library_broken"),
+    "prints": (LOADED % 'puts("{\\"changed\\": true}"); fputs("noise", stderr); fflush(NULL);', "driver_query_failed"),
+    "exits": (LOADED % "exit(0);", "driver_query_died"),
+    "aborts": (LOADED % "abort();", "driver_query_died"),
+    "hangs": (LOADED % "for (;;) pause();", "driver_hangs"),
+    "crashes when called": (CALLED % "*(volatile int *)0 = 1;", "driver_query_died"),
+    "exits when called": (CALLED % "exit(3);", "driver_query_died"),
+    "has two billion cards": (
+        CALLED % "" + "int nvmlDeviceGetCount_v2(unsigned *n) { *n = 0x7fffffff; return 0; }\n"
+        "int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **gpu) { *gpu = gpu; return 999; }\n", "gpu_lost"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_library_is_a_problem_and_no_traceback(tmp_path: Path, kind: str) -> None:
+    content, code = HOSTILE[kind]
+    library = tmp_path / "libnvidia-ml.so.1"
+    if content.startswith("#include"):
+        subprocess.run(["gcc", "-w", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=content, text=True, check=True)
+    else:
+        library.write_text(content)
+    environment = {"LD_LIBRARY_PATH": str(tmp_path)}
+    result = run("gpu_facts", environment=environment, timeout=2, cuda_attributes="never")
+    assert result["changed"] is False and result["ansible_facts"]["gpu"]["problems"]
+    count, codes = driven(tmp_path, environment)
+    assert (count, codes[0]) == (1, code)
 
 
 @pytest.mark.parametrize("check", [False, True])
