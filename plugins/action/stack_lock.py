@@ -41,7 +41,7 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def existing(file: Path, stack_id: str) -> _lock.Lock | None:
+def existing(file: Path, plan: dict[str, Any]) -> _lock.Lock | None:
     """The lock that is there already; one that cannot be used is never made anew behind the operator's back."""
     try:
         text = file.read_text(encoding="utf-8")
@@ -50,10 +50,12 @@ def existing(file: Path, stack_id: str) -> _lock.Lock | None:
         return None
     except (UnicodeDecodeError, _lock.LockError) as error:
         raise _compile.LockingError(f"{file}: {error}. Restore the file, or remove it to have it made again.") from error
-    if lock.stack_id != stack_id:
+    wrong = _locker.differences(lock, plan)
+    if lock.stack_id != plan["stack_id"]:
+        wrong.insert(0, f"it says that it is of stack {lock.stack_id}, wanted {plan['stack_id']}")
+    if wrong:
         raise _compile.LockingError(
-            f"{file} says that it is of stack {lock.stack_id}; wanted: stack {stack_id}. "
-            "Restore the file, or remove it to have it made again."
+            f"{file} is not the lock of this plan: {'; '.join(wrong[:5])}. Restore the file, or remove it to have it made again."
         )
     return lock
 
@@ -77,8 +79,7 @@ class ActionModule(ActionBase):
         if _compile.CREDENTIALS.search(arguments["index_url"] or ""):
             return refused(
                 result,
-                "The option index_url holds a user or a password; wanted: an address alone, since tasks are logged. "
-                "Do: put them into the controller's netrc file, or into the variables of uv (UV_INDEX_<NAME>_USERNAME and _PASSWORD).",
+                f"The option index_url holds a user or a password; wanted: an address alone, since tasks are logged. {_compile.SIGN_IN}",
             )
         folder = Path(arguments["path"])
         # A folder of locks lies in the inventory's folder, where ansible reads every file but those with an ending such as .txt.
@@ -104,7 +105,7 @@ class ActionModule(ActionBase):
             return self._make(plan, arguments), True
         file.parent.mkdir(parents=True, exist_ok=True)
         with alone(file.parent):
-            found = existing(file, plan["stack_id"])
+            found = existing(file, plan)
             if found:
                 return found, False
             lock = self._make(plan, arguments)

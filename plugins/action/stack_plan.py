@@ -6,13 +6,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.blackwell.inference.plugins.plugin_utils import _knowledge, _report, _resolver, _servers
 from ansible_collections.blackwell.inference.plugins.plugin_utils._conflicts import PlanError
-from ansible_collections.blackwell.inference.plugins.plugin_utils._inputs import InputError
+from ansible_collections.blackwell.inference.plugins.plugin_utils._inputs import InputError, plain
 
 ARGUMENTS: dict[str, Any] = {
     "gpu": {"type": "dict", "required": True},
@@ -29,12 +28,15 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _validated, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
-        # Variables carry the templating engine's own types; a plan is made of plain ones.
-        gpu, model, request, stack = (json.loads(json.dumps(arguments[name])) for name in ARGUMENTS)
         try:
+            gpu, model, request, stack = (plain(arguments[name], name) for name in ARGUMENTS)
             plan = _resolver.resolve(_knowledge.load(), gpu, model, request, stack)
-        except (InputError, PlanError, _knowledge.KnowledgeError) as error:
+        except PlanError as error:
+            told = error.failure
+            conflicts = [entry.entry() for entry in told.conflicts]
+            return {**result, "failed": True, "msg": str(error), "conflicts": conflicts, "needed": told.needed, "ways_out": told.ways_out}
+        except (InputError, _knowledge.KnowledgeError) as error:
             # Returned and not raised: failed_when is asked only about a result.
             return {**result, "failed": True, "msg": str(error)}
-        servers = _servers.servers(plan["launch"], gpu)
-        return {**result, "changed": False, "plan": plan, "servers": servers, "report": _report.render(plan, gpu, model)}
+        report = _report.render(plan, _report.host(gpu, model))
+        return {**result, "changed": False, "plan": plan, "servers": _servers.servers(plan["launch"], gpu), "report": report}

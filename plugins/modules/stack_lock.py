@@ -11,6 +11,7 @@ description:
   - Writes one file, C(<stack_id>.lock.txt), with exactly one wheel and its sha256 for each distribution.
     The same plan gives the same bytes.
   - A lock that is already there is used without any network, so a site without network brings its locks from elsewhere.
+    One that was changed, or is of another plan, is refused and kept.
 author:
   - blackwell.inference contributors (@blackwell-inference)
 extends_documentation_fragment: blackwell.inference.attributes
@@ -31,8 +32,9 @@ options:
     required: true
   index_url:
     description:
-      - Simple API of the package index (PEP 691, with upload times). Default is what uv's own environment variables say.
-      - Without credentials. Those belong into the controller's netrc file or into uv's own variables, which are never written.
+      - Simple API of the package index (PEP 691, with upload times), over http or https. Default is what uv's own environment
+        variables say. A folder of wheels is refused, since nothing in it says when it came out.
+      - Without credentials. Those belong into the netrc file of the controller's user.
     type: str
   uv:
     description: An executable of uv. Default is that of the Python package uv beside ansible-core.

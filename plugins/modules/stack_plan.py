@@ -163,4 +163,37 @@ report:
   description: The plan as a table for people.
   returned: success
   type: str
+conflicts:
+  description: The fewest facts and wishes that conflict.
+  returned: when there is no plan
+  type: list
+  elements: dict
+  contains:
+    subject:
+      description: The fact or the wish.
+      type: str
+      sample: driver
+    option:
+      description: What it rules out.
+      type: str
+      sample: SGLang 0.5.12
+    because:
+      description: Why.
+      type: str
+      sample: the driver is 570.172.08 and SGLang 0.5.12 (CUDA 13) needs 580 or newer.
+    source:
+      description: Where that is known from.
+      type: str
+needed:
+  description: Changes that are needed in any case.
+  returned: when there is no plan
+  type: list
+  elements: str
+  sample: [install the open kernel modules]
+ways_out:
+  description: Changes of which one is enough, beside those that are needed.
+  returned: when there is no plan
+  type: list
+  elements: str
+  sample: ['driver 580 or newer: unlocks SGLang 0.5.12']
 """

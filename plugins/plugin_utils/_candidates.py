@@ -7,122 +7,80 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import date
 from typing import Any
 
-from ansible_collections.blackwell.inference.plugins.module_utils._fatbin import runs_as
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _evidence
 from ansible_collections.blackwell.inference.plugins.plugin_utils._backends import Backend, choose_backend
 from ansible_collections.blackwell.inference.plugins.plugin_utils._host import Fields, Finding, Host
 from ansible_collections.blackwell.inference.plugins.plugin_utils._knowledge import Knowledge
-from ansible_collections.blackwell.inference.plugins.plugin_utils._rules import (
-    Context,
-    Reason,
-    Rule,
-    about,
-    in_range,
-    matching,
-    reason,
-    version,
-)
+from ansible_collections.blackwell.inference.plugins.plugin_utils._releases import Release
+from ansible_collections.blackwell.inference.plugins.plugin_utils._rules import Context, Reason, Rule, counts, matching, reason, version
 
 OLDEST_NCCL = "2.27"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    release: str
+    """reasons: it cannot be used; reservations: only where no other can be."""
+
+    of: Release
     python: str | None
-    torch: str
-    torch_build: str
-    kernel_name: str
-    kernel_version: str
-    flashinfer: str
-    cuda_major: int
     toolkit: str | None
     driver_minimum: str
     backend: Backend | None
     contexts: list[Fields]
     matched: list[tuple[Rule, Context]]
     reasons: list[Reason] = field(default_factory=list)
+    reservations: list[Reason] = field(default_factory=list)
     remarks: list[tuple[Rule, Context]] = field(default_factory=list)
+
+    @property
+    def release(self) -> str:
+        return self.of.name
 
     @property
     def subjects(self) -> frozenset[str]:
         return frozenset(entry.subject for entry in self.reasons)
 
 
-def _pythons(release: Mapping[str, Any], torch: Mapping[str, Any], kernel: Mapping[str, Any]) -> list[str]:
-    wheels = release["wheels"]
-    offered = torch["pythons"] if wheels == "any" else [name for name in torch["pythons"] if name in wheels["pythons"]]
-    return [name for name in offered if in_range(name, release["requires_python"]) and version(name) >= version(kernel["python"])]
-
-
-def _proven(knowledge: Knowledge, name: str) -> list[Mapping[str, Any]]:
-    return [row for row in knowledge.proven if row["release"] == name and row["result"] == "ok"]
-
-
-def _python(knowledge: Knowledge, name: str, offered: list[str], host: Host) -> str | None:
-    """The newest that the target has, but before it one that this release was proven with."""
-    able = sorted((python for python in host.pythons if python in offered), key=version, reverse=True)
-    proven = {row["python"] for row in _proven(knowledge, name)}
-    return next((python for python in able if python in proven), able[0] if able else None)
-
-
-def _evidence(knowledge: Knowledge, name: str, kernel: str, machine: str, pinned: str | None) -> Iterator[Finding]:
-    age = (date.fromisoformat(knowledge.policy["as_of"]) - date.fromisoformat(knowledge.releases[name]["upload"][:10])).days
-    lacking: list[Finding] = []
-    if age < knowledge.policy["minimum_age_days"]:
-        lacking.append(("too_young", {"found": age, "wanted": knowledge.policy["minimum_age_days"]}))
-    if not _proven(knowledge, name):
-        lacking.append(("not_proven", {}))
-    if machine not in _code_of(knowledge, kernel, knowledge.releases[name]["pins"]["kernel"]["version"]):
-        lacking.append(("kernel_not_inspected", {}))
-    if pinned != name:
-        yield from lacking
-    elif lacking:
-        words = {
-            "too_young": "it is young",
-            "not_proven": "we did not prove it",
-            "kernel_not_inspected": "its kernel wheel was not inspected",
-        }
-        yield "pinned_without_proof", {"found": " and ".join(words[finding] for finding, _fields in lacking)}
-
-
-def _code_of(knowledge: Knowledge, package: str, number: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = knowledge.code.get(package, {}).get(number, {})
-    return found
-
-
-def _platform(release: Mapping[str, Any], torch: Mapping[str, Any], kernel: Mapping[str, Any], host: Host) -> Iterator[Finding]:
-    wheels = {} if release["wheels"] == "any" else release["wheels"]
-    machines = [name for name in kernel["machines"] if name in wheels.get("machines", [name])]
-    if host.machine not in machines:
-        yield "machine_absent", {"found": host.machine, "wanted": " or ".join(machines)}
-    elif torch["build"].get(host.machine, "cpu") == "cpu":
+def _platform(release: Release, host: Host) -> Iterator[Finding]:
+    if host.machine not in release.machines:
+        yield "machine_absent", {"found": host.machine, "wanted": " or ".join(release.machines)}
+    elif release.torch["build"].get(host.machine, "cpu") == "cpu":
         yield "torch_cpu_only", {}
-    needed = max((wheels.get("glibc", "2.5"), torch["glibc"], kernel["glibc"]), key=version)
-    if host.glibc is None or version(host.glibc) < version(needed):
-        yield "glibc_too_old", {"found": host.glibc or "an unknown one", "wanted": needed}
+    if host.glibc is None or version(host.glibc) < version(release.glibc):
+        yield "glibc_too_old", {"found": host.glibc or "an unknown one", "wanted": release.glibc}
 
 
-def _binaries(knowledge: Knowledge, pins: Mapping[str, Any], torch: Mapping[str, Any], host: Host) -> Iterator[Finding]:
+def _binaries(release: Release, host: Host) -> Iterator[Finding]:
     """Does the measured code of the wheels run on every class of card, and do they belong together?"""
-    name, number = pins["kernel"]["name"], pins["kernel"]["version"]
-    kernel = _code_of(knowledge, name, number).get(host.machine)
-    if kernel and kernel["cuda_major"] != torch["cuda_major"]:
-        yield "cuda_majors_differ", {"found": kernel["cuda_major"], "wanted": torch["cuda_major"]}
-    declared = knowledge.kernels[name][number]["torch"]
-    if declared not in (None, pins["torch"]):
-        yield "kernel_pair_differs", {"found": pins["torch"], "wanted": declared}
-    for finding, code in (
-        ("kernel_code_absent", kernel),
-        ("torch_code_absent", _code_of(knowledge, "torch", pins["torch"]).get(host.machine)),
-    ):
+    kernel, torch = release.kernel_code.get(host.machine), release.torch_code.get(host.machine)
+    if kernel and kernel["cuda_major"] != release.torch["cuda_major"]:
+        yield "cuda_majors_differ", {"found": kernel["cuda_major"], "wanted": release.torch["cuda_major"]}
+    if release.kernel_torch not in (None, release.pins["torch"]):
+        yield "kernel_pair_differs", {"found": release.pins["torch"], "wanted": release.kernel_torch}
+    for finding, code in (("kernel_code_absent", kernel), ("torch_code_absent", torch)):
         if code is None:
             continue
         for capability, _memory in host.classes:
-            if not any(runs_as(f"sm_{arch}", capability) for arch in code["runs"]):
+            if not _evidence.holds_code(tuple(code["runs"]), capability):
                 yield finding, {"capability": capability, "found": ", ".join(code["runs"])}
+
+
+def _models(knowledge: Knowledge, release: Release, architectures: list[str]) -> Iterator[Finding]:
+    for name in architectures:
+        known = knowledge.models.get(name)
+        if known is None:
+            yield "model_not_listed", {"found": name}
+        elif version(release.name) < version(known["first"]):
+            yield "model_unknown", {"found": name, "wanted": known["first"], "models_source": known["source"]}
+
+
+def _mamba(matched: list[tuple[Rule, Context]], wanted: str | None) -> Iterator[Finding]:
+    rule = next((rule for rule, _context in matched if "mamba" in rule.then), None)
+    if rule and wanted is not None and wanted not in rule.then["mamba"]["choices"]:
+        choices = ", ".join(rule.then["mamba"]["choices"])
+        yield "mamba_choice_unknown", {"found": wanted, "wanted": choices, "mamba_source": rule.source}
 
 
 def _minimum(matched: list[tuple[Rule, Context]], key: str) -> str | None:
@@ -140,91 +98,83 @@ def _toolkit(knowledge: Knowledge, major: int, floor: str | None) -> str | None:
     return min(able, key=version) if able else None
 
 
+def contexts_of(knowledge: Knowledge, release: Release, python: str | None, host: Host, base: Fields, speculative: bool) -> list[Fields]:
+    """What the rules may ask about this release, once for each class of card."""
+    shared: Fields = {**base, **release.fields, "python": python, "speculative": speculative}
+    usual = knowledge.usual_shared_memory
+    return [
+        {**shared, "capability": capability, "shared_memory": usual.get(capability) if memory is None else memory}
+        for capability, memory in host.classes
+    ] or [{**shared, "capability": None, "shared_memory": None}]
+
+
 def consider(knowledge: Knowledge, name: str, host: Host, base: Fields, request: Mapping[str, Any], speculative: bool) -> Candidate:
     """Judge one release on these facts; the reasons tell whether it can be used."""
-    release = knowledge.releases[name]
-    pins = release["pins"]
-    torch = knowledge.torch[pins["torch"]]
-    kernel = knowledge.kernels[pins["kernel"]["name"]][pins["kernel"]["version"]]
+    release = knowledge.prepared[name]
     pinned = request.get("sglang_version")
-    offered = _pythons(release, torch, kernel)
-    python = _python(knowledge, name, offered, host)
-    shared: Fields = base | {
-        "sglang": name,
-        "python": python,
-        "torch": pins["torch"],
-        "kernel": f"{pins['kernel']['name']} {pins['kernel']['version']}",
-        "kernel_name": pins["kernel"]["name"],
-        "kernel_version": pins["kernel"]["version"],
-        "flashinfer": pins["flashinfer"],
-        "cuda_major": torch["cuda_major"],
-        "speculative": speculative,
-        "backend": request.get("attention_backend"),
-    }
-    usual = knowledge.policy["shared_memory"]
-    contexts = [
-        shared | {"capability": capability, "shared_memory": usual.get(capability) if memory is None else memory}
-        for capability, memory in host.classes
-    ] or [shared]
-    matched = matching(knowledge.rules, contexts)
-    toolkit_floor = _minimum(matched, "toolkit_minimum")
-    toolkit = _toolkit(knowledge, torch["cuda_major"], toolkit_floor)
+    python = _evidence.choose_python(release, host)
+    contexts = contexts_of(knowledge, release, python, host, base, speculative)
+    matched = matching(release.rules, contexts)
+    floor = _minimum(matched, "toolkit_minimum")
+    major = release.torch["cuda_major"]
+    toolkit = _toolkit(knowledge, major, floor)
     driver_minimum = _minimum(matched, "driver_minimum") or "0"
-    backend, backend_findings, backend_fields = choose_backend(matched, contexts, request.get("attention_backend"))
+    backend, against_backend, words = choose_backend(matched, knowledge.refusals, contexts, request.get("attention_backend"))
+    candidate = Candidate(release, python, toolkit, driver_minimum, backend, contexts, matched)
 
     found: list[Finding] = []
     if pinned is not None and version(pinned) != version(name):
         found.append(("another_release_pinned", {"wanted": pinned}))
     if host.driver is not None and version(host.driver) < version(driver_minimum):
         found.append(("driver_too_old", {"found": host.driver, "wanted": driver_minimum}))
-    for architecture in base["architectures"]:
-        known = knowledge.models.get(architecture)
-        if known is None:
-            found.append(("model_not_listed", {"found": architecture}))
-        elif version(name) < version(known["first"]):
-            found.append(("model_unknown", {"found": architecture, "wanted": known["first"], "models_source": known["source"]}))
+    found += _models(knowledge, release, base["architectures"])
     if python is None:
         has = ", ".join(host.pythons) or "none"
-        found.append(("python_absent", {"found": has, "wanted": ", ".join(offered)}))
-    found += _platform(release, torch, kernel, host)
-    found += _binaries(knowledge, pins, torch, host)
+        found.append(("python_absent", {"found": has, "wanted": ", ".join(release.pythons)}))
+    found += _platform(release, host)
+    found += _binaries(release, host)
     needs = next((rule.then["kernel_needs_torch"] for rule, _context in matched if "kernel_needs_torch" in rule.then), None)
-    if needs not in (None, pins["torch"]):
-        found.append(("kernel_pair_differs", {"found": pins["torch"], "wanted": needs}))
+    if needs not in (None, release.pins["torch"]):
+        found.append(("kernel_pair_differs", {"found": release.pins["torch"], "wanted": needs}))
     if toolkit is None:
-        found.append(("toolkit_absent", {"wanted": toolkit_floor}))
-    if host.tensor_parallel > 1 and version(torch["nccl"]) < version(OLDEST_NCCL):
-        found.append(("nccl_too_old", {"found": torch["nccl"], "wanted": OLDEST_NCCL}))
-    found += _evidence(knowledge, name, pins["kernel"]["name"], host.machine, pinned)
-    found += backend_findings
+        found.append(("toolkit_absent", {"wanted": floor or str(major)}))
+    if host.tensor_parallel > 1 and version(release.torch["nccl"]) < version(OLDEST_NCCL):
+        found.append(("nccl_too_old", {"found": release.torch["nccl"], "wanted": OLDEST_NCCL}))
+    found += _mamba(matched, request.get("mamba_strategy"))
+    asked_for = pinned is not None and version(pinned) == version(name)
+    found += _evidence.gaps(knowledge, release, python, host.machine, asked_for)
+    found += against_backend
 
-    candidate = Candidate(
-        name,
-        python,
-        pins["torch"],
-        torch["build"].get(host.machine, "cpu"),
-        pins["kernel"]["name"],
-        pins["kernel"]["version"],
-        pins["flashinfer"],
-        torch["cuda_major"],
-        toolkit,
-        driver_minimum,
-        backend,
-        contexts,
-        matched,
-    )
-    _add_reasons(knowledge, candidate, found, shared | backend_fields)
+    _judge(knowledge, candidate, found, words)
     return candidate
 
 
-def _add_reasons(knowledge: Knowledge, candidate: Candidate, found: list[Finding], shared: Fields) -> None:
+def _judge(knowledge: Knowledge, candidate: Candidate, found: list[Finding], words: Fields) -> None:
+    """Sort what the rules say into reasons, reservations and remarks."""
     option = f"SGLang {candidate.release}"
+    shared = {**candidate.contexts[0], **words}
     for rule, context in candidate.matched:
         if "refuse" in rule.then:
-            candidate.reasons.append(reason(rule, option, {**shared, **context}))
+            candidate.reasons.append(reason(rule, "refuse", option, {**words, **context}))
     for finding, fields in found:
-        for rule in about(knowledge.rules, finding, shared | fields):
-            if "refuse" not in rule.then:
-                candidate.remarks.append((rule, shared | fields))
-            elif (new := reason(rule, option, shared | fields)) not in candidate.reasons:
-                candidate.reasons.append(new)
+        known = {**shared, **fields}
+        for rule in knowledge.findings.get(finding, ()):
+            if not counts(rule, known):
+                continue
+            if "refuse" in rule.then:
+                if (new := reason(rule, "refuse", option, known)) not in candidate.reasons:
+                    candidate.reasons.append(new)
+                continue
+            candidate.remarks.append((rule, known))
+            if "defer" in rule.then:
+                candidate.reservations.append(reason(rule, "defer", option, known))
+
+
+def against_backend(knowledge: Knowledge, candidate: Candidate, name: str) -> list[Reason]:
+    """What the rules would say of another attention backend on this release."""
+    contexts = [{**context, "backend": name} for context in candidate.contexts]
+    matched = matching(candidate.of.rules, contexts)
+    _backend, found, words = choose_backend(matched, knowledge.refusals, contexts, name)
+    other = Candidate(candidate.of, candidate.python, candidate.toolkit, candidate.driver_minimum, None, contexts, matched)
+    _judge(knowledge, other, found, words)
+    return other.reasons

@@ -31,7 +31,16 @@ _KEPT = frozenset(
     }
 )
 _INDEX = frozenset({"UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX", "UV_INDEX_URL"})
-CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+# Folders of wheels and caches know no upload times: with them uv would pass over the day without a word.
+_WITHOUT_A_DAY = ("UV_FIND_LINKS", "UV_NO_INDEX", "UV_OFFLINE")
+# The part of an address that holds a user and a password; a password may itself hold an @.
+CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]+=)?https?://.+")
+BRING_A_LOCK = (
+    "A site without network uses an existing lock: put <stack id>.lock.txt, made elsewhere from the same plan, into the folder of locks."
+)
+SIGN_IN = "Put user and password into the netrc file of the controller's user, and for the wheels into that of root on the node."
+_SHUT = ("valid authentication credentials", "401 Unauthorized", "403 Forbidden")
 _UNREACHABLE = ("error sending request", "Failed to fetch", "dns error", "Connection refused", "timed out")
 MOST_LINES = 12
 
@@ -82,6 +91,12 @@ def platform(machine: str, glibc: str) -> str:
 
 def environment(surroundings: Mapping[str, str], index_url: str | None) -> dict[str, str]:
     """The operator's surroundings without what could change the answer; the index goes by here, so no process list shows it."""
+    for name in _WITHOUT_A_DAY:
+        if surroundings.get(name):
+            raise LockingError(
+                f"{name} is set on the controller; wanted: a package index alone. A folder of wheels and a cache have no upload times, "
+                f"so nothing can be locked as of a day. Unset it and name an index (option index_url). {BRING_A_LOCK}"
+            )
     dropped = _INDEX if index_url else frozenset()
     kept = {
         name: value
@@ -90,7 +105,18 @@ def environment(surroundings: Mapping[str, str], index_url: str | None) -> dict[
     }
     if index_url:
         kept["UV_DEFAULT_INDEX"] = index_url
+    for name in _INDEX & kept.keys():
+        for address in kept[name].split():
+            _require_address("The option index_url" if index_url and name == "UV_DEFAULT_INDEX" else name, address)
     return kept | {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+
+
+def _require_address(where: str, address: str) -> None:
+    if not _ADDRESS.fullmatch(address):
+        raise LockingError(
+            f"{where} names {CREDENTIALS.sub('***@', address)}; wanted: an address with http or https. A folder of wheels has no upload "
+            f"times, so nothing can be locked as of a day. Serve it as an index in JSON (PEP 691 and 700). {BRING_A_LOCK}"
+        )
 
 
 def command(uv: str, question: Question, folder: Path) -> list[str]:
@@ -132,11 +158,10 @@ def explain(err: str, question: Question) -> str:
     lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith("warning:")]
     said = "\n".join(f"  {line.strip()}" for line in lines[:MOST_LINES]) or "  (nothing)"
     asked = f"{', '.join(question.requirements[:3])} for Python {question.python} on {question.platform} as of {question.as_of}"
-    if any(word in text for word in _UNREACHABLE):
-        remedy = (
-            "Check the index (option index_url). A site without network uses an existing lock: "
-            "put <stack id>.lock.txt, made elsewhere from the same plan, into the folder of locks."
-        )
+    if any(word in text for word in _SHUT):
+        remedy = f"The index asks for a user and a password. {SIGN_IN}"
+    elif any(word in text for word in _UNREACHABLE):
+        remedy = f"Check the index (option index_url). {BRING_A_LOCK}"
     elif "No solution found" in text:
         remedy = (
             "No set of wheels satisfies the release's own pins, the constraints and the overrides as of that day. "

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 
 from ansible_collections.blackwell.inference.plugins.plugin_utils._candidates import Candidate
@@ -12,10 +13,36 @@ from ansible_collections.blackwell.inference.plugins.plugin_utils._rules import 
 
 MOST_WAYS = 4
 PIN = "request.sglang_version"
+NO_WAY = "No single change of these facts would resolve it: use another GPU, another model or another target."
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What conflicts; what must change whatever else does; and the ways of which one is enough beside that."""
+
+    conflicts: list[Reason]
+    needed: list[str]
+    ways_out: list[str]
+
+    def __str__(self) -> str:
+        lines = ["There is no plan: these facts and wishes conflict."]
+        lines += [f"  - {entry.subject}: {entry.because} [{entry.source}]" for entry in self.conflicts]
+        if not self.needed and not self.ways_out:
+            return "\n".join([*lines, NO_WAY])
+        lines.append("What would resolve it:")
+        lines += [f"  - {remedy}" for remedy in self.needed]
+        if self.needed and self.ways_out:
+            lines.append("  and one of:")
+        lines += [f"  - {way}" for way in self.ways_out]
+        return "\n".join(lines)
 
 
 class PlanError(ValueError):
-    """There is no plan; the message holds the reasons and the nearest ways out."""
+    """There is no plan; the message holds the reasons and the nearest ways out, `failure` the same as data."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
 
 
 def minimal_conflict(candidates: list[Candidate]) -> list[Reason]:
@@ -56,19 +83,8 @@ def ways_out(candidates: list[Candidate]) -> list[str]:
     return list(ways.values())[:MOST_WAYS]
 
 
-def failure(against: list[Reason], candidates: list[Candidate]) -> str:
-    """One message: what conflicts, and what would resolve it."""
+def failure(against: list[Reason], candidates: list[Candidate]) -> Failure:
+    """What conflicts, and what would resolve it."""
     conflict = minimal_conflict(candidates)
-    lines = ["There is no plan: these facts and wishes conflict."]
-    lines += [f"  - {entry.subject}: {entry.because} [{entry.source}]" for entry in against + conflict]
-    remedies = list(dict.fromkeys(entry.remedy for entry in against if entry.remedy))
-    ways = ways_out(candidates) if conflict else []
-    if remedies or ways:
-        lines.append("What would resolve it:")
-        lines += [f"  - {remedy}" for remedy in remedies]
-        if remedies and ways:
-            lines.append("  and one of:")
-        lines += [f"  - {way}" for way in ways]
-    else:
-        lines.append("No single change of these facts would resolve it: use another GPU, another model or another target.")
-    return "\n".join(lines)
+    needed = list(dict.fromkeys(entry.remedy for entry in against if entry.remedy))
+    return Failure(against + conflict, needed, ways_out(candidates) if conflict else [])

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.blackwell.inference.plugins.module_utils._gpu_sources import IDLE_MIB, OUR_UNITS
 from ansible_collections.blackwell.inference.plugins.plugin_utils._knowledge import Knowledge
-from ansible_collections.blackwell.inference.plugins.plugin_utils._rules import Reason, about, fill, reason
+from ansible_collections.blackwell.inference.plugins.plugin_utils._rules import Reason, counts, fill, reason
 
 # Problems of gpu_facts that the rules judge themselves, for the cards that are used.
 _JUDGED_BY_RULES = frozenset(
@@ -44,11 +45,11 @@ class Host:
     instances: int
     tensor_parallel: int
 
-    @property
+    @cached_property
     def used(self) -> tuple[Mapping[str, Any], ...]:
         return self.devices[: self.instances * self.tensor_parallel]
 
-    @property
+    @cached_property
     def classes(self) -> list[tuple[str, int | None]]:
         """Each capability once, with the least shared memory that a block gets on a card of it."""
         least: dict[str, int | None] = {}
@@ -67,16 +68,21 @@ class Host:
         return None if None in sizes or not sizes else min(size for size in sizes if size is not None)
 
 
-def context(model: Mapping[str, Any], host: Host) -> Fields:
+def _linear(model: Mapping[str, Any]) -> bool:
+    return bool((model["attention"] or {}).get("linear"))
+
+
+def context(model: Mapping[str, Any], request: Mapping[str, Any], host: Host) -> Fields:
     """What the rules may ask about, apart from the release and the GPU class."""
     return {
         "architectures": model["architectures"],
-        "hybrid": bool((model["attention"] or {}).get("linear")),
+        "hybrid": _linear(model),
         "vision": bool(model["vision"]),
         "quantization": model.get("quantization"),
         "machine": host.machine,
         "tensor_parallel_used": host.tensor_parallel > 1,
-        "finds": (),
+        "backend": request.get("attention_backend"),
+        "mamba": request.get("mamba_strategy"),
     }
 
 
@@ -102,7 +108,7 @@ def choose(gpu: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[Host, li
         gpu["driver"]["version"],
         gpu["platform"]["machine"],
         gpu["platform"]["glibc"],
-        tuple(gpu["platform"]["pythons"]),
+        tuple(sorted(gpu["platform"]["pythons"], key=lambda name: (len(name), name), reverse=True)),
         tuple(ordered),
         min(instances, possible),
         parallel,
@@ -122,6 +128,9 @@ def findings(gpu: Mapping[str, Any], model: Mapping[str, Any], request: Mapping[
     if len(capabilities) > 1:
         yield "mixed_host", {"found": ", ".join(capabilities)}
     yield from _of_model(model)
+    mamba = request.get("mamba_strategy")
+    if mamba is not None and not _linear(model):
+        yield "mamba_needless", {"found": mamba}
     for source in (gpu, model):
         for problem in source.get("problems") or []:
             if problem["severity"] == "error" and not _judged(problem, host):
@@ -140,11 +149,12 @@ def _of_driver(driver: Mapping[str, Any], host: Host) -> Iterator[Finding]:
     if driver["version"] is None:
         yield "driver_absent", {}
         return
-    blackwell = [capability for capability, _memory in host.classes if int(capability.split(".")[0]) >= 10]
-    if driver["flavour"] == "closed" and blackwell:
-        yield "closed_modules", {"capability": blackwell[0]}
+    if driver["flavour"] == "closed":
+        for capability, _memory in host.classes:
+            yield "closed_modules", {"capability": capability}
     library = driver["library_version"]
-    if library is not None and library != driver["version"]:
+    matches = library == driver["version"] if driver.get("matches") is None else driver["matches"]
+    if library is not None and not matches:
         yield "driver_library_mismatch", {"found": library, "wanted": driver["version"]}
 
 
@@ -185,9 +195,11 @@ def judge(knowledge: Knowledge, found: list[Finding], base: Fields) -> tuple[lis
     warnings: list[str] = []
     for name, fields in found:
         known = base | fields
-        for rule in about(knowledge.rules, name, known):
+        for rule in knowledge.findings.get(name, ()):
+            if not counts(rule, known):
+                continue
             if "refuse" in rule.then:
-                new = reason(rule, str(fields.get("gpu", fields.get("found", name))), known)
+                new = reason(rule, "refuse", str(fields.get("gpu", fields.get("found", name))), known)
                 if new not in against:
                     against.append(new)
             else:

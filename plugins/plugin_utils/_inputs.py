@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 from ansible_collections.blackwell.inference.plugins.plugin_utils._shape import Shape, problems
@@ -19,19 +21,19 @@ GPU: Shape = {
     "devices": [
         {
             "index": "int",
-            "uuid": "str?",
+            "uuid": "word?",
             "name?": "str?",
             "pci_address": "text",
             "compute_capability": "capability?",
-            "memory_mib": "int?",
-            "memory_used_mib?": "int?",
-            "shared_memory_per_block_optin?": "int?",
+            "memory_mib": "count?",
+            "memory_used_mib?": "amount?",
+            "shared_memory_per_block_optin?": "amount?",
             "mig?": "bool?",
             "node?": "str?",
             "accessible?": "bool?",
             "lost?": "bool?",
             "holder_unknown?": "bool?",
-            "processes?": [{"pid": "int", "name?": "str?", "unit?": "str?", "*": "any"}],
+            "processes?": [{"pid": "int", "name?": "str?", "memory_mib?": "amount?", "unit?": "str?", "*": "any"}],
             "*": "any",
         }
     ],
@@ -46,12 +48,12 @@ GPU: Shape = {
 MODEL: Shape = {
     "path": "text",
     "architectures": ["text"],
-    "weight_bytes": "int?",
+    "weight_bytes": "amount?",
     "attention": "any",
     "vision": "bool?",
-    "kv_bytes_per_token?": "int?",
-    "state_bytes_per_request?": "int?",
-    "max_context?": "int?",
+    "kv_bytes_per_token?": "amount?",
+    "state_bytes_per_request?": "amount?",
+    "max_context?": "count?",
     "quantization?": "str?",
     "mtp?": {"configured?": "bool?", "indexed?": "bool?", "usable": "bool?", "files?": ["text"], "reason?": "str?", "*": "any"},
     "complete?": "bool?",
@@ -63,7 +65,7 @@ MODEL: Shape = {
     "model_type?": "any",
     "parameters?": "any",
 }
-_ATTENTION: Shape = {"full": "int?", "linear": "int?", "*": "any"}
+_ATTENTION: Shape = {"full": "amount?", "linear": "amount?", "*": "any"}
 REQUEST: Shape = {
     "attention_backend?": "text?",
     "context_length?": "count?",
@@ -78,14 +80,42 @@ REQUEST: Shape = {
     "speculative?": "text?",
     "tensor_parallel?": "count?",
 }
-STACK: Shape = {"path?": "str?", "distributions": {"*": "str"}, "*": "any"}
+STACK: Shape = {"path?": "str?", "distributions": {"*": "str"}, "cuda_major?": {"*": "int"}, "problems?": _PROBLEMS, "*": "any"}
 SPECULATIVE = ("off", "auto", "mtp")
 # YAML reads a bare off as false.
 _OFF = (None, False)
 
 
+# Which module measures what.
+_MODULES = {"gpu": "gpu_facts", "model": "model_facts", "stack": "stack_facts"}
+
+
 class InputError(ValueError):
     """Facts or wishes that cannot be used; the message names each place."""
+
+
+def plain(value: Any, place: str) -> Any:
+    """The value in plain types only: variables carry the templating engine's own, and YAML makes days of what looks like one."""
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, date):
+        return value.isoformat()
+    try:
+        if isinstance(value, Mapping):
+            return {str(key): plain(entry, f"{place}.{key}") for key, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(entry, f"{place}[{number}]") for number, entry in enumerate(value)]
+    except RecursionError:
+        raise InputError(f"The input of the plan cannot be used:\n  - {place[:60]}... is nested without an end") from None
+    raise InputError(
+        f"The input of the plan cannot be used:\n  - {place} is of type {type(value).__name__}; wanted: plain data, as gpu_facts returns it"
+    )
 
 
 def _counted(key: str, value: Any) -> Any:
@@ -130,6 +160,12 @@ def check(gpu: Any, model: Any, request: Any, stack: Any = None) -> dict[str, An
 
 
 def _refuse(found: list[str]) -> None:
-    if found:
-        listed = "".join(f"\n  - {problem}" for problem in found)
-        raise InputError(f"The input of the plan cannot be used:{listed}")
+    if not found:
+        return
+    lines = ["The input of the plan cannot be used:", *(f"  - {problem}" for problem in found)]
+    for name, module in _MODULES.items():
+        if any(problem.startswith(f"{name}.") and problem.endswith(" is missing") for problem in found):
+            lines.append(
+                f"Facts that lack a key are of another version, or written by hand: measure {name} again with this collection's {module}."
+            )
+    raise InputError("\n".join(lines))

@@ -69,12 +69,15 @@ def _mamba(candidate: Candidate, request: Mapping[str, Any]) -> tuple[list[str],
     rules = [rule for rule, _context in candidate.matched if "mamba" in rule.then]
     if not rules:
         return [], []
-    flag = rules[0].then["mamba"]["flag"]
-    value = request.get("mamba_strategy") or rules[0].then["mamba"].get("value")
+    mamba, asked = rules[0].then["mamba"], request.get("mamba_strategy")
+    needed = next((rule for rule, _context in candidate.matched if "mamba_value" in rule.then), None)
+    value = asked or (needed.then["mamba_value"] if needed else None)
     if value is None:
         return [], []
-    because = "the request names it." if request.get("mamba_strategy") else rules[0].because
-    return [flag, value], [decision("mamba cache", f"{flag} {value}", because, rules[0].source)]
+    rule = needed if needed and not asked else rules[0]
+    because = f"the request names it; {rule.because}" if asked else rule.because
+    args = [mamba["flag"], value, *mamba["choices"][value]]
+    return args, [decision("mamba cache", " ".join(args), because, rule.source)]
 
 
 def _vision(candidate: Candidate) -> tuple[list[str], list[Decision]]:

@@ -76,21 +76,28 @@ def requirements(pylock: str, accepted: Mapping[_packaging.Tag, int]) -> list[Re
     return sorted(found, key=lambda requirement: requirement.name)
 
 
-def _must_hold(stack: Mapping[str, Any], found: list[Requirement]) -> None:
-    """The plan was made for these versions: a closure with others is another plan."""
-    there = {requirement.name: requirement.version for requirement in found}
+def differences(lock: Lock, plan: Mapping[str, Any]) -> list[str]:
+    """Where a lock is not of this plan: the plan was made for these versions, and a closure with others is another plan."""
+    stack = plan["stack"]
+    extra = stack["extra"]
+    there = {requirement.name: requirement.version for requirement in lock.requirements}
+    there |= {f"{part.name} of the toolkit": part.version for part in lock.toolkit}
+    pairs = [
+        ("Python", lock.python, stack["python"]),
+        ("platform", lock.platform, _compile.platform(extra["machine"], extra["glibc"])),
+        ("as-of", lock.as_of, extra["as_of"]),
+    ]
     wanted = {
         "sglang": stack["sglang"],
         "torch": stack["torch"],
         normalized(stack["sgl_kernel"]["name"]): stack["sgl_kernel"]["version"],
         "flashinfer-python": stack["flashinfer"],
     }
-    differing = [f"{name} {there.get(name, 'is absent')}, wanted {number}" for name, number in wanted.items() if there.get(name) != number]
-    if differing:
-        raise LockingError(
-            f"The index's own closure of SGLang {stack['sglang']} does not hold the plan's pins: {'; '.join(differing)}. "
-            "The release's metadata on that index differs from the knowledge base: use the index that the tables were made from."
-        )
+    for pin in extra["toolkit"]:
+        name, _equals, version = pin.partition("==")
+        wanted[f"{normalized(name)} of the toolkit"] = version
+    pairs += [(name, there.get(name, "is absent"), version) for name, version in wanted.items()]
+    return [f"{name} {found}, wanted {version}" for name, found, version in pairs if found != version]
 
 
 def make(run: Run, uv: str, plan: Mapping[str, Any], environ: dict[str, str]) -> Lock:
@@ -101,10 +108,16 @@ def make(run: Run, uv: str, plan: Mapping[str, Any], environ: dict[str, str]) ->
     accepted = tags(stack["python"], platform)
     question = Question([f"sglang=={stack['sglang']}"], stack["python"], platform, extra["as_of"], extra["constraints"], extra["overrides"])
     found = requirements(_compile.ask(run, uv, question, environ), accepted)
-    _must_hold(stack, found)
     parts = Question(extra["toolkit"], stack["python"], platform, extra["toolkit_as_of"], dependencies=False)
     toolkit = requirements(_compile.ask(run, uv, parts, environ), accepted)
-    return Lock(stack["python"], platform, plan["stack_id"], extra["as_of"], found, toolkit)
+    lock = Lock(stack["python"], platform, plan["stack_id"], extra["as_of"], found, toolkit)
+    differing = differences(lock, plan)
+    if differing:
+        raise LockingError(
+            f"The index's own closure of SGLang {stack['sglang']} does not hold the plan's pins: {'; '.join(differing)}. "
+            "The release's metadata on that index differs from the knowledge base: use the index that the tables were made from."
+        )
+    return lock
 
 
 def make_fixed(

@@ -8,15 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any
 
-from ansible_collections.blackwell.inference.plugins.plugin_utils import _host, _launch, _memory
-from ansible_collections.blackwell.inference.plugins.plugin_utils._candidates import Candidate, consider
+from ansible_collections.blackwell.inference.plugins.plugin_utils import _evidence, _host, _launch, _memory
+from ansible_collections.blackwell.inference.plugins.plugin_utils._candidates import Candidate, against_backend, consider
 from ansible_collections.blackwell.inference.plugins.plugin_utils._conflicts import PlanError, failure
 from ansible_collections.blackwell.inference.plugins.plugin_utils._existing import compare
 from ansible_collections.blackwell.inference.plugins.plugin_utils._inputs import check
-from ansible_collections.blackwell.inference.plugins.plugin_utils._knowledge import SUPPORT, Knowledge
+from ansible_collections.blackwell.inference.plugins.plugin_utils._knowledge import Knowledge
 from ansible_collections.blackwell.inference.plugins.plugin_utils._launch import Decision, decision
 from ansible_collections.blackwell.inference.plugins.plugin_utils._rules import Reason, fill, version
 
@@ -36,14 +36,24 @@ def stack_identity(stack: Mapping[str, Any]) -> str:
 def _search(
     knowledge: Knowledge, host: _host.Host, base: _host.Fields, request: Mapping[str, Any], mtp: bool
 ) -> tuple[Candidate | None, list[Candidate]]:
-    """The newest release that nothing stands against, and those that were looked at before it."""
-    refused: list[Candidate] = []
+    """The newest release that nothing stands against, and those that were looked at before it.
+
+    Where reservations are left against every one, the newest of them.
+    """
+    pinned = request.get("sglang_version")
+    if pinned is not None:
+        for name in (name for name in knowledge.newest_first if version(name) == version(pinned)):
+            candidate = consider(knowledge, name, host, base, request, mtp)
+            if not candidate.reasons:
+                return candidate, []
+    seen: list[Candidate] = []
     for name in knowledge.newest_first:
         candidate = consider(knowledge, name, host, base, request, mtp)
-        if not candidate.reasons:
-            return candidate, refused
-        refused.append(candidate)
-    return None, refused
+        if not candidate.reasons and not candidate.reservations:
+            return candidate, seen
+        seen.append(candidate)
+    second = next((number for number, candidate in enumerate(seen) if not candidate.reasons), None)
+    return (None, seen) if second is None else (seen[second], seen[:second])
 
 
 def _unknown_release(knowledge: Knowledge, request: Mapping[str, Any]) -> list[Reason]:
@@ -66,8 +76,7 @@ def _as_of(knowledge: Knowledge, candidate: Candidate) -> str:
     given: str | None = next((rule.then["as_of"] for rule, _context in candidate.matched if "as_of" in rule.then), None)
     if given:
         return given
-    uploaded = date.fromisoformat(knowledge.releases[candidate.release]["upload"][:10])
-    return f"{uploaded + timedelta(days=knowledge.policy['grace_days'])}T00:00:00Z"
+    return f"{candidate.of.uploaded + timedelta(days=knowledge.policy['grace_days'])}T00:00:00Z"
 
 
 def _joined(candidate: Candidate, key: str) -> list[str]:
@@ -80,14 +89,14 @@ def _stack(knowledge: Knowledge, candidate: Candidate, host: _host.Host) -> dict
         for rule, _context in candidate.matched
         for pattern in rule.then.get("gpu_code_exempt", [])
     ]
-    toolkit = str(candidate.toolkit)
+    toolkit, pins = str(candidate.toolkit), candidate.of.pins
     return {
         "python": candidate.python,
         "sglang": candidate.release,
-        "torch": candidate.torch,
-        "torch_build": candidate.torch_build,
-        "sgl_kernel": {"name": candidate.kernel_name, "version": candidate.kernel_version},
-        "flashinfer": candidate.flashinfer,
+        "torch": pins["torch"],
+        "torch_build": candidate.of.torch["build"][host.machine],
+        "sgl_kernel": dict(pins["kernel"]),
+        "flashinfer": pins["flashinfer"],
         "cuda_toolkit": toolkit,
         "driver_minimum": candidate.driver_minimum,
         "extra": {
@@ -103,57 +112,38 @@ def _stack(knowledge: Knowledge, candidate: Candidate, host: _host.Host) -> dict
     }
 
 
-def _support(knowledge: Knowledge, candidate: Candidate, host: _host.Host) -> tuple[str, list[Decision]]:
-    """How good the support is: the weakest part counts, and each part that weakens it says why."""
-    rows = [row for row in knowledge.proven if row["release"] == candidate.release and row["result"] == "ok"]
-    exact = [row for row in rows if row["python"] == candidate.python and row["machine"] == host.machine]
-    served = {capability for row in exact for capability in row["served"]}
-    if served.issuperset(capability for capability, _memory in host.classes):
-        level, because = "verified", "this release served on such a card with this Python."
-    elif exact:
-        row = exact[-1]
-        because = f"it was installed and imported on Python {row['python']} on {row['day']}, and did not serve on such a card."
-        level = "expected"
-    elif rows:
-        level, because = (
-            "expected",
-            f"it was proven on Python {rows[-1]['python']} ({rows[-1]['machine']}), not on {candidate.python} ({host.machine}).",
-        )
-    else:
-        level, because = "functional", "it was not proven by us."
-    parts = [(level, because, "proven.yml")]
-    for rule, context in candidate.matched + candidate.remarks:
-        if "support" in rule.then:
-            parts.append((rule.then["support"], fill(rule.because, context), rule.source))
-    if candidate.backend:
-        parts.append(
-            (
-                candidate.backend.support,
-                f"attention backend {candidate.backend.name}: {candidate.backend.because}",
-                candidate.backend.source,
-            )
-        )
-    weakest = min((part[0] for part in parts), key=SUPPORT.index)
-    _level, because, source = next(part for part in parts if part[0] == weakest)
-    return weakest, [decision("support", weakest, because, source)]
+def support_of(candidate: Candidate, host: _host.Host) -> Decision:
+    """The weakest part counts: what was proven, what a rule says of the support, and the attention backend."""
+    parts = [
+        (rule.then["support"], fill(rule.because, context), rule.source)
+        for rule, context in candidate.matched + candidate.remarks
+        if "support" in rule.then
+    ]
+    if (backend := candidate.backend) is not None:
+        parts.append((backend.support, f"attention backend {backend.name}: {backend.because}", backend.source))
+    level, because, source = _evidence.support(candidate.of, candidate.python, candidate.toolkit, host, parts)
+    return decision("support", level, because, source)
 
 
-def _stack_decisions(knowledge: Knowledge, candidate: Candidate, stack: Mapping[str, Any], pinned: bool) -> list[Decision]:
+def _stack_decisions(candidate: Candidate, stack: Mapping[str, Any], pinned: bool) -> list[Decision]:
     release = candidate.release
-    newest = "the request pins it." if pinned else "it is the newest release that nothing stands against."
+    newest = "it is the newest release that nothing stands against."
+    if candidate.reservations:
+        newest = "it is the newest release that can be used; none was proven on such a target."
     pin = f"SGLang {release} pins it."
     metadata = f"sglang {release} metadata"
     found = [
-        decision("SGLang", release, newest, "request.sglang_version" if pinned else "rules.yml"),
+        decision("SGLang", release, "the request pins it." if pinned else newest, "request.sglang_version" if pinned else "rules.yml"),
         decision("Python", candidate.python, f"the target has it and SGLang {release} has wheels for it.", metadata),
-        decision("torch", f"{candidate.torch} ({candidate.torch_build})", pin, metadata),
-        decision("kernel wheel", f"{candidate.kernel_name} {candidate.kernel_version}", pin, metadata),
-        decision("flashinfer", candidate.flashinfer, pin, metadata),
+        decision("torch", f"{stack['torch']} ({stack['torch_build']})", pin, metadata),
+        decision("kernel wheel", " ".join(stack["sgl_kernel"].values()), pin, metadata),
+        decision("flashinfer", stack["flashinfer"], pin, metadata),
     ]
     floor = [rule for rule, _context in candidate.matched if rule.then.get("toolkit_minimum")]
-    because = f"one toolkit release of torch's CUDA major {candidate.cuda_major}, in a prefix of its own"
-    because += f"; {floor[-1].because}" if floor else "."
-    found.append(decision("CUDA toolkit", stack["cuda_toolkit"], because, floor[-1].source if floor else "toolkits.yml"))
+    because = f"one toolkit release of torch's CUDA major {candidate.of.torch['cuda_major']}, in a prefix of its own"
+    decisive = max(floor, key=lambda rule: version(rule.then["toolkit_minimum"]), default=None)
+    because += f"; {decisive.because}" if decisive else "."
+    found.append(decision("CUDA toolkit", stack["cuda_toolkit"], because, decisive.source if decisive else "toolkits.yml"))
     driver = [rule for rule, _context in candidate.matched if rule.then.get("driver_minimum") == candidate.driver_minimum]
     if driver:
         found.append(decision("driver", f"{candidate.driver_minimum} or newer", driver[0].because, driver[0].source))
@@ -171,7 +161,7 @@ def resolve(knowledge: Knowledge, gpu: Any, model: Any, request: Any = None, sta
     """The plan; InputError for what cannot be read, PlanError where there is none."""
     wishes = check(gpu, model, request, stack)
     host, found = _host.choose(gpu, wishes)
-    base = _host.context(model, host)
+    base = _host.context(model, wishes, host)
     found += _host.findings(gpu, model, wishes, host)
     mtp, speculative_decision, mtp_findings = _launch.speculation(model, wishes)
     given_ports, port_findings = _launch.ports(knowledge.policy["ports"], wishes, host.instances)
@@ -184,36 +174,32 @@ def resolve(knowledge: Knowledge, gpu: Any, model: Any, request: Any = None, sta
 
     chosen = _stack(knowledge, candidate, host)
     launched, launch_decisions = _launch.launch(candidate, host, model, wishes, share, given_ports, mtp)
-    support, support_decisions = _support(knowledge, candidate, host)
-    decisions = support_decisions + _stack_decisions(knowledge, candidate, chosen, "sglang_version" in wishes)
+    support = support_of(candidate, host)
+    decisions = [support, *_stack_decisions(candidate, chosen, "sglang_version" in wishes)]
     decisions += [*launch_decisions, speculative_decision]
     if stack is not None:
         decisions.append(compare(stack, chosen))
     for rule, context in candidate.matched + candidate.remarks:
         if "warn" in rule.then:
             warnings.append(fill(rule.then["warn"], context))
-    rejected = [entry.entry() for other in refused for entry in other.reasons if "sglang_version" not in wishes]
-    rejected += _other_backends(knowledge, candidate, host, base, wishes, mtp)
+    rejected = [entry.entry() for other in refused for entry in other.reasons + other.reservations]
+    rejected += _other_backends(knowledge, candidate)
     return {
         "stack_id": stack_identity(chosen),
         "launch_id": identity(launched),
         "stack": chosen,
         "launch": launched,
-        "support": support,
+        "support": support["choice"],
         "decisions": decisions,
         "rejected": rejected,
         "warnings": list(dict.fromkeys(warnings)),
     }
 
 
-def _other_backends(
-    knowledge: Knowledge, candidate: Candidate, host: _host.Host, base: _host.Fields, wishes: Mapping[str, Any], mtp: bool
-) -> list[dict[str, str]]:
+def _other_backends(knowledge: Knowledge, candidate: Candidate) -> list[dict[str, str]]:
     """What the rules say against the backends that people ask for by name."""
-    named = sorted({name for rule in knowledge.rules for name in rule.applies.get("backend", [])})
-    found = []
-    for name in named:
-        other = consider(knowledge, candidate.release, host, base, {**wishes, "attention_backend": name}, mtp)
-        for entry in other.reasons:
-            found.append({**entry.entry(), "subject": "attention backend", "option": name})
-    return found
+    return [
+        {**entry.entry(), "subject": "attention backend", "option": name}
+        for name in sorted(knowledge.refusals)
+        for entry in against_backend(knowledge, candidate, name)
+    ]

@@ -4,7 +4,8 @@
 """Check plain data against a shape and name the place of everything that is wrong.
 
 A shape is the name of a kind ("str"; "str?" may also be null), a list of one shape, or a dictionary: "key" must be there,
-"key?" may be, and "*" is the shape of every other key (without it, another key is an error).
+"key?" may be, and "*" is the shape of every other key. Without it another key is an error; with it only one that looks like a
+slip of the pen is: nearly the name of a key that is not there.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from ansible_collections.blackwell.inference.plugins.plugin_utils import _packaging
 
 Shape = Any
+# Beyond what any machine has, and still exact as a float.
+MOST = 1 << 53
 
 
 def _whole(value: Any) -> bool:
@@ -46,8 +50,10 @@ KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "any": (lambda value: True, "anything"),
     "str": (lambda value: isinstance(value, str), "a text"),
     "text": (lambda value: isinstance(value, str) and value.strip() != "", "a text that says something"),
+    "word": (_matches(r"[^\s,]+"), "one word without blanks and commas"),
     "int": (_whole, "a whole number"),
-    "count": (lambda value: _whole(value) and value >= 1, "a whole number of at least 1"),
+    "amount": (lambda value: _whole(value) and 0 <= value <= MOST, "a whole number of at least 0"),
+    "count": (lambda value: _whole(value) and 1 <= value <= MOST, "a whole number of at least 1"),
     "num": (lambda value: _whole(value) or isinstance(value, float), "a number"),
     "bool": (lambda value: isinstance(value, bool), "true or false"),
     "version": (_version, "a version in quotes"),
@@ -83,21 +89,40 @@ def problems(value: Any, shape: Shape, place: str) -> list[str]:
     return _of_keys(value, shape, place)
 
 
+@lru_cache(maxsize=1024)
+def _nearest(key: str, known: frozenset[str], likeness: float) -> str | None:
+    return next(iter(difflib.get_close_matches(key, sorted(known), n=1, cutoff=likeness)), None)
+
+
 def _of_keys(value: Mapping[Any, Any], shape: dict[str, Shape], place: str) -> list[str]:
     known = {key.removesuffix("?"): entry for key, entry in shape.items() if key != "*"}
+    absent = frozenset(known).difference(value)
     found = []
     for key, entry in value.items():
         inside = f"{place}.{key}" if place else str(key)
         if key in known:
             found += problems(entry, known[key], inside)
-        elif "*" in shape:
-            found += problems(entry, shape["*"], inside)
-        else:
-            near = difflib.get_close_matches(str(key), known, n=1)
+        elif "*" not in shape:
+            near = _nearest(str(key), frozenset(known), 0.6)
             found.append(
-                f"{inside} is not a key that is known here; {'did you mean ' + near[0] if near else 'known: ' + ', '.join(sorted(known))}"
+                f"{inside} is not a key that is known here; {'did you mean ' + near if near else 'known: ' + ', '.join(sorted(known))}"
             )
+        elif near := _nearest(str(key), absent, 0.85):
+            found.append(f"{inside} is not a key that is known here; did you mean {near}")
+        else:
+            found += problems(entry, shape["*"], inside)
     for key in known:
         if key in shape and key not in value:
             found.append(f"{place + '.' if place else ''}{key} is missing")
     return found
+
+
+def pruned(value: Any, shape: Shape) -> Any:
+    """What a fitting value says under the keys that its shape names, and no more."""
+    if isinstance(shape, list):
+        return [pruned(entry, shape[0]) for entry in value]
+    if not isinstance(shape, dict):
+        return value
+    known = {key.removesuffix("?"): entry for key, entry in shape.items()}
+    rest = known.pop("*", "any")
+    return {key: pruned(entry, known.get(key, rest)) for key, entry in value.items() if key in known or rest != "any"}

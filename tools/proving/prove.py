@@ -5,14 +5,15 @@
 """Lock, really install, import, compile and scan SGLang releases; write what was seen into the knowledge base.
 
 usage: tools/prove_release [--python 3.13] [--no-write] VERSION...
-Needs root, the package index in UV_DEFAULT_INDEX, and some 25 GB below the cache. The stack is built and checked by the
-collection's own code, in the root file system of the lab's container, whose Python is the one that is proven.
+Needs root and some 25 GB below the cache. Wheels come from UV_DEFAULT_INDEX, else from uv's own default. The stack is built
+and checked by the collection's own code, in the root file system of the lab's container, whose Python is the one that is proven.
 Exit status: 0 all proven, 1 one is not, 2 bad usage.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +40,31 @@ from bwlab import image, names
 PROVEN = ROOT / "plugins" / "plugin_utils" / "knowledge" / "proven.yml"
 FACTS = ROOT / "inventory" / "facts" / "rtx-pro-6000-x8.yml"
 TARGETS = ("120", "120a", "120f")
+# uv's own default, which is also asked for the wheels.
+INDEX = "https://pypi.org/simple"
+# Between them they bring out every flag that a plan may pass.
+WISHES: tuple[Mapping[str, Any], ...] = (
+    {},
+    {"tensor_parallel": 2, "context_length": 32768, "max_running_requests": 8},
+    {"speculative": "mtp"},
+    {"mamba_strategy": "no_buffer"},
+    {"mamba_strategy": "extra_buffer"},
+)
 # Unpacked wheels that a next release may share; beyond this they are dropped.
 MOST_CACHED = 20 << 30
 
 
-def plan_for(release: str, python: str) -> dict[str, Any]:
+def plan_for(release: str, python: str, wish: Mapping[str, Any]) -> dict[str, Any]:
     facts = yaml.safe_load(FACTS.read_text(encoding="utf-8"))
     facts["gpu"]["platform"]["pythons"] = {python: f"/usr/bin/python{python}"}
-    return _resolver.resolve(_knowledge.load(), facts["gpu"], facts["model"], {"sglang_version": release}, None)
+    facts["model"]["mtp"] |= {"indexed": True, "files": ["mtp.safetensors"], "usable": True, "reason": None}
+    return _resolver.resolve(_knowledge.load(), facts["gpu"], facts["model"], {"sglang_version": release, **wish}, None)
+
+
+def flags_for(release: str, python: str) -> list[str]:
+    """Every flag that a plan of this release may pass."""
+    args = [word for wish in WISHES for word in plan_for(release, python, wish)["launch"]["args"]]
+    return sorted({word for word in args if word.startswith("--")})
 
 
 def fetch(lock: Lock, wheels: Path, index: str) -> None:
@@ -127,7 +146,7 @@ def insert(text: str, release: str, python: str, new: str) -> str:
 
 def prove(release: str, python: str, work: Path, index: str, write: bool) -> bool:
     started = time.monotonic()
-    plan = plan_for(release, python)
+    plan = plan_for(release, python, {})
     extra = plan["stack"]["extra"]
     environ = _compile.environment(os.environ, index)
     lock = _locker.make(_compile.runner(900), _compile.find_uv(None), plan, environ)
@@ -143,7 +162,7 @@ def prove(release: str, python: str, work: Path, index: str, write: bool) -> boo
         "uv": "/var/lib/inference/uv",
         "python": f"/usr/bin/python{python}",
         "capabilities": ["12.0"],
-        "flags": sorted({word for word in plan["launch"]["args"] if word.startswith("--")}),
+        "flags": flags_for(release, python),
         "exempt": extra["gpu_code_exempt"],
         "targets": list(TARGETS),
     }
@@ -172,14 +191,18 @@ def main() -> int:
     parser.add_argument("--python", default="3.13", help="the Python that is proven; the lab's container must have it")
     parser.add_argument("--no-write", action="store_true", help="leave the knowledge base as it is")
     options = parser.parse_args()
-    index = os.environ.get("UV_DEFAULT_INDEX")
-    if not index or os.geteuid() != 0:
-        parser.error("found: no UV_DEFAULT_INDEX, or not root; wanted: the package index there, and root for a root file system")
+    if os.geteuid() != 0:
+        parser.error("found: another user; wanted: root, who alone can enter a root file system")
     known = _knowledge.load().releases
     unknown = [release for release in options.releases if release not in known]
     if unknown:
         parser.error(f"found: {', '.join(unknown)}, not in releases.yml; wanted: a release of the knowledge base (tools/refresh_knowledge)")
     work = names.cache_dir() / "prove"
+    work.mkdir(parents=True, exist_ok=True)
+    # Two runs at once would remove each other's wheels: the second one waits.
+    alone = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(alone, fcntl.LOCK_EX)
+    index = os.environ.get("UV_DEFAULT_INDEX") or INDEX
     proven = True
     for release in options.releases:
         try:

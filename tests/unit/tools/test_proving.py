@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.blackwell.inference.plugins.plugin_utils import _knowledge
+from ansible_collections.blackwell.inference.plugins.plugin_utils._conflicts import PlanError
 from proving import inside, prove
 
 GOOD: dict[str, Any] = {
@@ -38,7 +39,7 @@ def test_each_failure_is_told(change: dict[str, Any], words: str) -> None:
 
 
 def test_a_row_takes_the_place_of_an_earlier_one_and_stays_valid() -> None:
-    plan = prove.plan_for("0.5.23", "3.13")
+    plan = prove.plan_for("0.5.23", "3.13", {})
     before = prove.PROVEN.read_text(encoding="utf-8")
     new = prove.row("0.5.23", plan, GOOD, "2026-12-31")
     after = prove.insert(before, "0.5.23", "3.13", new)
@@ -50,6 +51,26 @@ def test_a_row_takes_the_place_of_an_earlier_one_and_stays_valid() -> None:
     other = prove.row("0.5.22", plan, GOOD, "2026-12-31").replace("3.13", "3.99")
     tables = _knowledge.read_tables() | {"proven": yaml.safe_load(prove.insert(before, "0.5.22", "3.99", other))["proven"]}
     assert any(one["python"] == "3.99" for one in _knowledge.build(tables).proven)
+
+
+@pytest.mark.parametrize(
+    ("release", "among", "not_among"),
+    [
+        ("0.5.23", "--mamba-radix-cache-strategy --disable-overlap-schedule", "--mamba-scheduler-strategy"),
+        ("0.5.12.post1", "--mamba-scheduler-strategy", "--mamba-radix-cache-strategy"),
+    ],
+)
+def test_every_flag_that_a_plan_may_pass_is_looked_for(release: str, among: str, not_among: str) -> None:
+    flags = prove.flags_for(release, "3.13")
+    always = "--model-path --attention-backend --tp-size --context-length --max-running-requests --speculative-algorithm"
+    assert {*always.split(), *among.split()} <= set(flags)
+    assert not_among not in flags
+
+
+def test_a_release_that_cannot_be_planned_is_told() -> None:
+    with pytest.raises(PlanError, match="Python") as refused:
+        prove.flags_for("0.5.23", "3.9")
+    assert "3.9" in str(refused.value)
 
 
 HELP = """usage: launch_server.py [-h] [--model-path MODEL_PATH]

@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -66,6 +69,34 @@ def test_a_lock_is_made_once_and_then_needs_no_network(tmp_path: Path) -> None:
     assert [file.name for file in folder.iterdir()] == [f"{made['stack_id']}.lock.txt"]
 
 
+def test_hosts_that_share_a_plan_ask_the_index_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, asked = plan(), []
+    really = stack_lock._locker.make
+
+    def counted(*arguments: Any) -> Any:
+        asked.append(arguments)
+        return really(*arguments)
+
+    monkeypatch.setattr(stack_lock._locker, "make", counted)
+    with served.stocked() as index, ThreadPoolExecutor(4) as hosts:
+        arguments = {"plan": made, "path": str(tmp_path / "locks"), "index_url": index.url}
+        results = list(hosts.map(lambda _host: act(stack_lock, arguments), range(4)))
+    assert len(asked) == 1
+    assert sorted(result["changed"] for result in results) == [False, False, False, True]
+    assert len({result["content"] for result in results}) == 1
+
+
+def test_the_same_plan_gives_the_same_bytes_from_any_index(tmp_path: Path) -> None:
+    made = plan()
+    contents = []
+    for name in ("one", "other"):
+        with served.stocked() as index:
+            result = act(stack_lock, {"plan": made, "path": str(tmp_path / name), "index_url": index.url})
+        contents.append(Path(result["path"]).read_bytes())
+        assert index.url.encode() not in contents[-1]
+    assert contents[0] == contents[1]
+
+
 def test_without_network_and_without_a_lock_nothing_is_left_behind(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="existing lock"):
         act(stack_lock, {"plan": plan(), "path": str(tmp_path), "index_url": NOBODY})
@@ -93,6 +124,15 @@ def test_a_lock_of_another_stack_is_refused(tmp_path: Path) -> None:
         act(stack_lock, {"plan": other, "path": str(folder), "index_url": NOBODY})
 
 
+def test_a_lock_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    made = plan()
+    with served.stocked() as index:
+        first = act(stack_lock, {"plan": made, "path": str(tmp_path), "index_url": index.url})
+    Path(first["path"]).write_text(first["content"].replace("sglang==0.5.23", "sglang==0.5.22"))
+    with pytest.raises(Refused, match=r"not the lock of this plan: sglang 0\.5\.22, wanted 0\.5\.23\. Restore the file"):
+        act(stack_lock, {"plan": made, "path": str(tmp_path), "index_url": NOBODY})
+
+
 def test_a_plan_that_is_none_is_named_by_its_place(tmp_path: Path) -> None:
     broken = plan()
     broken["stack"]["extra"]["toolkit"] = ["nvcc"]
@@ -114,6 +154,35 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(tmp_path: Path, 
         act(stack_lock, {"plan": plan(), "path": str(tmp_path), "index_url": address})
     assert "secret" not in str(refused.value) and "token@" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_credentials_in_the_surroundings_are_written_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_in = (401, {"WWW-Authenticate": 'Basic realm="index"'})
+    with served.stocked() as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", index.url.replace("//", "//somebody:secret@"))
+        result = act(stack_lock, {"plan": plan(), "path": str(tmp_path)})
+        assert f"Basic {base64.b64encode(b'somebody:secret').decode()}" in index.authorizations
+        written = json.dumps(result) + Path(result["path"]).read_text()
+        Path(result["path"]).unlink()
+        index.answers += [sign_in] * 99
+        with pytest.raises(Refused, match="asks for a user and a password") as refused:
+            act(stack_lock, {"plan": plan(), "path": str(tmp_path)})
+    for text in (written, str(refused.value)):
+        assert "somebody" not in text and "secret" not in text
+
+
+@pytest.mark.parametrize("name", ["UV_OFFLINE", "UV_FIND_LINKS"])
+def test_a_site_without_network_uses_a_lock_and_makes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    made = plan()
+    with served.stocked() as index:
+        arguments = {"plan": made, "path": str(tmp_path), "index_url": index.url}
+        monkeypatch.setenv(name, "1")
+        with pytest.raises(Refused, match=rf"{name} is set.*existing lock"):
+            act(stack_lock, arguments)
+        monkeypatch.delenv(name)
+        first = act(stack_lock, arguments)
+    monkeypatch.setenv(name, "1")
+    assert act(stack_lock, arguments)["content"] == first["content"]
 
 
 def test_stack_plan_returns_a_plan_and_its_table() -> None:

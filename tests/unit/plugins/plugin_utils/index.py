@@ -1,24 +1,30 @@
 # Copyright (c) 2026, blackwell.inference contributors
 # GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A package index of a few empty wheels, made while a test runs."""
+"""A package index of a few small wheels, made while a test runs."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import re
 import threading
 import zipfile
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 OLD, NEW = "2026-10-01T00:00:00Z", "2026-11-15T00:00:00Z"
 
 
-def wheel(name: str, version: str, tag: str, requires: list[str]) -> tuple[str, bytes]:
+def metadata_of(name: str, version: str, requires: list[str], python: str | None = None) -> str:
+    asked = f"Requires-Python: {python}\n" if python else ""
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{asked}" + "".join(f"Requires-Dist: {line}\n" for line in requires)
+
+
+def wheel(name: str, version: str, tag: str, metadata: str, content: Mapping[str, bytes]) -> tuple[str, bytes]:
     stem = f"{name.replace('-', '_')}-{version}"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + "".join(f"Requires-Dist: {line}\n" for line in requires)
     tags = "".join(f"Tag: {'-'.join(tag.split('-')[:2])}-{part}\n" for part in tag.split("-")[2].split("."))
     body = io.BytesIO()
     with zipfile.ZipFile(body, "w") as archive:
@@ -28,21 +34,39 @@ def wheel(name: str, version: str, tag: str, requires: list[str]) -> tuple[str, 
             ("RECORD", ""),
         ):
             archive.writestr(zipfile.ZipInfo(f"{stem}.dist-info/{file}"), text)
+        for file, inside in content.items():
+            archive.writestr(zipfile.ZipInfo(file), inside)
     return f"{stem}-{tag}.whl", body.getvalue()
 
 
 class Index:
-    """Simple API in JSON (PEP 691); `without` names fields of a file that the index keeps to itself."""
+    """Simple API in JSON (PEP 691); `without` names fields of a file that the index keeps to itself.
 
-    def __init__(self, without: frozenset[str] = frozenset()) -> None:
+    asked: every request as (path, range). answers: status and headers to give first, instead of an answer.
+    """
+
+    def __init__(self, without: frozenset[str] = frozenset(), ranges: bool = True) -> None:
         self.projects: dict[str, list[dict[str, Any]]] = {}
         self.files: dict[str, bytes] = {}
         self.without = without
+        self.ranges = ranges
+        self.asked: list[tuple[str, str | None]] = []
+        self.authorizations: set[str | None] = set()
+        self.answers: list[tuple[int, dict[str, str]]] = []
         index = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 parts = self.path.strip("/").split("/")
+                index.asked.append((parts[-1], self.headers["Range"]))
+                index.authorizations.add(self.headers["Authorization"])
+                if index.answers:
+                    code, headers = index.answers.pop(0)
+                    self.send_response(code)
+                    for name, value in {**headers, "Content-Length": "0"}.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    return
                 if parts[0] == "files" and parts[-1] in index.files:
                     self.answer("application/octet-stream", index.files[parts[-1]])
                 elif parts[0] == "simple" and parts[-1] in index.projects:
@@ -54,7 +78,10 @@ class Index:
             do_HEAD = do_GET
 
             def answer(self, kind: str, body: bytes) -> None:
-                self.send_response(200)
+                wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "") if index.ranges else None
+                if wanted:
+                    body = body[int(wanted[1]) : int(wanted[2]) + 1]
+                self.send_response(206 if wanted else 200)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -66,19 +93,40 @@ class Index:
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/simple/"
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
 
-    def add(self, pin: str, requires: list[str] | None = None, tag: str = "py3-none-any", upload: str = OLD, sdist: bool = False) -> None:
+    def add(
+        self,
+        pin: str,
+        requires: list[str] | None = None,
+        tag: str = "py3-none-any",
+        upload: str = OLD,
+        sdist: bool = False,
+        python: str | None = None,
+        content: Mapping[str, bytes] | None = None,
+        beside: bool = False,
+        yanked: bool = False,
+    ) -> None:
+        """beside: the metadata can be had without the wheel (PEP 658)."""
         name, _equals, version = pin.partition("==")
-        filename, body = (f"{name}-{version}.tar.gz", b"no archive") if sdist else wheel(name, version, tag, requires or [])
+        metadata = metadata_of(name, version, requires or [], python)
+        if sdist:
+            filename, body = f"{name}-{version}.tar.gz", b"no archive"
+        else:
+            filename, body = wheel(name, version, tag, metadata, content or {})
         self.files[filename] = body
+        if beside:
+            self.files[f"{filename}.metadata"] = metadata.encode()
         entry = {
             "filename": filename,
             "url": f"../../files/{filename}",
             "hashes": {"sha256": hashlib.sha256(body).hexdigest()},
             "size": len(body),
             "upload-time": upload,
+            "yanked": yanked,
         }
+        if beside:
+            entry["core-metadata"] = {"sha256": hashlib.sha256(metadata.encode()).hexdigest()}
         self.projects.setdefault(name, []).append({key: value for key, value in entry.items() if key not in self.without})
 
     def __enter__(self) -> Index:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import os
 import sys
@@ -123,11 +124,55 @@ def test_no_solution_is_told_in_uvs_words(index: served.Index) -> None:
         make(index.url)
 
 
-def test_an_index_that_does_not_answer_is_told_without_its_password() -> None:
+@pytest.mark.parametrize("password", ["secret", "sec@ret"])
+def test_an_index_that_does_not_answer_is_told_without_its_password(password: str) -> None:
     with pytest.raises(LockingError) as raised:
-        make("http://somebody:secret@127.0.0.1:9/simple/")
+        make(f"http://somebody:{password}@127.0.0.1:9/simple/")
     assert "existing lock" in str(raised.value)
-    assert "secret" not in str(raised.value)
+    assert "somebody" not in str(raised.value) and "ret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("at http://me:pass@host/simple/ failed", "at http://***@host/simple/ failed"),
+        ("at https://me:p@ss@host/simple/ failed", "at https://***@host/simple/ failed"),
+        ("at https://token@host failed", "at https://***@host failed"),
+        ("at https://host/a@b failed", "at https://host/a@b failed"),
+    ],
+)
+def test_what_uv_says_is_told_without_credentials(said: str, shown: str) -> None:
+    question = _compile.Question(["a==1"], "3.13", "x86_64-manylinux_2_28", "2026-10-31T00:00:00Z")
+    told = _compile.explain(f"error: {said}", question)
+    assert f"  error: {shown}\n" in told
+
+
+SIGN_IN = (401, {"WWW-Authenticate": 'Basic realm="index"'})
+SIGNED_IN = f"Basic {base64.b64encode(b'me:sec@ret').decode()}"
+
+
+def test_a_netrc_file_opens_an_index(index: served.Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password sec@ret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    index.answers.append(SIGN_IN)
+    assert "sec@ret" not in make(index.url).text()
+    assert SIGNED_IN in index.authorizations
+
+
+def test_uvs_own_variables_open_an_index_that_has_a_name(index: served.Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_INDEX_MINE_USERNAME", "me")
+    monkeypatch.setenv("UV_INDEX_MINE_PASSWORD", "sec@ret")
+    assert "sec@ret" not in make(f"mine={index.url}").text()
+    assert SIGNED_IN in index.authorizations
+
+
+def test_an_index_that_wants_a_password_is_no_lack_of_wheels(index: served.Index) -> None:
+    index.answers += [SIGN_IN] * 9
+    with pytest.raises(LockingError, match="netrc") as raised:
+        make(index.url)
+    assert "sglang_version" not in str(raised.value)
 
 
 def test_the_password_is_in_no_command_line() -> None:
@@ -162,10 +207,78 @@ def test_platform_too_old(glibc: str) -> None:
         _compile.platform("x86_64", glibc)
 
 
+@pytest.mark.parametrize("name", ["UV_FIND_LINKS", "UV_NO_INDEX", "UV_OFFLINE"])
+def test_a_wheelhouse_is_no_index(name: str) -> None:
+    with pytest.raises(LockingError, match=rf"{name} is set[\s\S]*existing lock"):
+        _compile.environment({name: "1"}, "http://index/simple/")
+    assert _compile.environment({name: ""}, None)
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "option", "words"),
+    [
+        ({}, "/srv/wheels", "The option index_url names /srv/wheels"),
+        ({}, "file:///srv/simple", "The option index_url names file:///srv/simple"),
+        ({"UV_DEFAULT_INDEX": "/srv/wheels"}, None, "UV_DEFAULT_INDEX names /srv/wheels"),
+        ({"UV_INDEX": "http://index/simple file://me:secret@host/simple"}, None, "UV_INDEX names file://***@host/simple"),
+    ],
+)
+def test_a_folder_is_no_index(surroundings: dict[str, str], option: str | None, words: str) -> None:
+    with pytest.raises(LockingError) as raised:
+        _compile.environment(surroundings, option)
+    assert words in str(raised.value) and "no upload times" in str(raised.value)
+
+
+def test_the_wheels_of_a_folder_would_pass_over_the_day(index: served.Index, tmp_path: Path) -> None:
+    """Why folders are refused: uv takes what came out after the day from them, and says nothing."""
+    for filename, body in index.files.items():
+        if filename.startswith("helper"):
+            (tmp_path / filename).write_bytes(body)
+    question = _compile.Question(["helper"], "3.13", "x86_64-manylinux_2_28", "2020-01-01T00:00:00Z")
+    surroundings = {**_compile.environment(os.environ, index.url), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path)}
+    assert 'version = "2.0"' in _compile.ask(_compile.runner(60), _compile.find_uv(None), question, surroundings)
+
+
+DIFFERENCES: list[tuple[str, dict[str, Any], str]] = [
+    ("none", {}, ""),
+    ("python", {"python": "3.12"}, "Python 3.12, wanted 3.13"),
+    ("platform", {"platform": "x86_64-manylinux_2_28"}, "platform x86_64-manylinux_2_28, wanted x86_64-manylinux_2_40"),
+    ("day", {"as_of": None}, "as-of None, wanted 2026-10-31T00:00:00Z"),
+    ("pin", {"requirements": {"torch": "2.14.0"}}, "torch 2.14.0, wanted 2.14.1"),
+    ("absent", {"requirements": {"sglang": None}}, "sglang is absent, wanted 0.5.23"),
+    ("toolkit", {"toolkit": {"nvidia-cuda-nvcc": "13.5.37"}}, "nvidia-cuda-nvcc of the toolkit 13.5.37, wanted 13.0.88"),
+    ("no toolkit", {"toolkit": {"nvidia-nvvm": None}}, "nvidia-nvvm of the toolkit is absent, wanted 13.0.88"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), [row[1:] for row in DIFFERENCES], ids=[row[0] for row in DIFFERENCES])
+def test_a_lock_of_another_plan_is_told(change: dict[str, Any], said: str) -> None:
+    pins = {"flashinfer-python": "0.7.2", "sglang": "0.5.23", "sglang-kernel": "0.4.10", "torch": "2.14.1"}
+    parts = dict(pin.split("==") for pin in PLAN["stack"]["extra"]["toolkit"])
+    versions = {"requirements": pins, "toolkit": parts}
+    lists = {
+        kind: [
+            _lock.Requirement(name, version, "0" * 64, f"{name}-{version}-py3-none-any.whl", 1)
+            for name, version in {**listed, **change.get(kind, {})}.items()
+            if version is not None
+        ]
+        for kind, listed in versions.items()
+    }
+    header = {"python": "3.13", "platform": "x86_64-manylinux_2_40", "stack_id": PLAN["stack_id"], "as_of": "2026-10-31T00:00:00Z"}
+    lock = _lock.Lock(**{**header, **change, **lists})
+    assert _locker.differences(lock, PLAN) == ([said] if said else [])
+
+
 def test_surroundings_cannot_change_the_answer() -> None:
-    given = {"PATH": "/bin", "UV_INDEX_URL": "a", "UV_INDEX_MINE_PASSWORD": "p", "UV_OVERRIDE": "x", "UV_EXCLUDE_NEWER": "2020-01-01"}
+    given = {
+        "PATH": "/bin",
+        "UV_INDEX_URL": "http://other/simple",
+        "UV_INDEX_MINE_PASSWORD": "p",
+        "UV_OVERRIDE": "x",
+        "UV_EXCLUDE_NEWER": "2020-01-01",
+    }
     own = _compile.environment(given, None)
-    assert own["UV_INDEX_URL"] == "a" and own["UV_INDEX_MINE_PASSWORD"] == "p" and own["UV_PYTHON_DOWNLOADS"] == "never"
+    assert own["UV_INDEX_URL"] == "http://other/simple" and own["UV_INDEX_MINE_PASSWORD"] == "p" and own["UV_PYTHON_DOWNLOADS"] == "never"
     assert "UV_OVERRIDE" not in own and "UV_EXCLUDE_NEWER" not in own
     other = _compile.environment(given, "http://index/simple/")
     assert other["UV_DEFAULT_INDEX"] == "http://index/simple/" and "UV_INDEX_URL" not in other
