@@ -58,6 +58,8 @@ def check_model_and_stack(report: Report, answer: dict[str, Any], host_stack: di
 
 def check_container(report: Report, facts: dict[str, Any], unprivileged: bool) -> None:
     report.compare("container", facts["container"], {"type": "lxc", "unprivileged": unprivileged, "vmid": VMID}, "the test")
+    said = "container_privileged" in codes(facts)
+    report.compare("container_privileged is said", said, not unprivileged, f"the test; said {codes(facts)}")
 
 
 def rehearse(report: Report, trial: Trial) -> None:
@@ -75,14 +77,9 @@ def rehearse(report: Report, trial: Trial) -> None:
         check_container(report, facts, unprivileged)
         report.compare("count", facts["count"], 0, "the test")
         report.compare("hardware", "no_nvidia_hardware" in codes(facts), True, f"the test; said {codes(facts)}")
-        check_privileged_said(report, facts, not unprivileged)
         nodes_wanted = {"missing": ["/dev/nvidia-uvm-tools"], "not_char": ["/dev/nvidia-uvm"], "unreadable": []}
         report.compare("device nodes", facts["device_nodes"], nodes_wanted, "the test")
     check_model_and_stack(report, answers["whole"], trial.on_host("stack", "stack"))
-
-
-def check_privileged_said(report: Report, facts: dict[str, Any], wanted: bool) -> None:
-    report.compare("container_privileged is said", "container_privileged" in codes(facts), wanted, f"the test; said {codes(facts)}")
 
 
 def note_starts(report: Report, answers: dict[str, dict[str, Any]]) -> None:
@@ -110,13 +107,21 @@ def check_gpus(report: Report, trial: Trial, torch: dict[str, Any] | None) -> di
         container("with-file", {**others, cards[0]: "/empty"}, True, gpu),
         container("without-library", nodes, False, gpu),
     ])  # fmt: skip
+    compare_gpus(report, answers, host, trial.on_host("stack", "stack"), torch)
+    inside = facts_of(answers["whole"], "gpu", "gpu")
+    check_held(report, trial, inside, nodes)
+    return inside
+
+
+def compare_gpus(
+    report: Report, answers: dict[str, Any], host: dict[str, Any], host_stack: dict[str, Any], torch: dict[str, Any] | None
+) -> None:
     note_starts(report, answers)
     inside = facts_of(answers["whole"], "gpu", "gpu")
     report.begin("unprivileged container against the host")
     same_devices(report, inside, host)
     report.compare("problems", of_the_gpus(inside), of_the_gpus(host), "the host")
     check_container(report, inside, True)
-    check_privileged_said(report, inside, False)
     report.compare("accessible to the service user", [device["accessible"] for device in inside["devices"]],
                    [True] * host["count"], "mode 0666")  # fmt: skip
     report.compare("device nodes", inside["device_nodes"], {"missing": [], "not_char": [], "unreadable": []}, "the test")
@@ -124,23 +129,23 @@ def check_gpus(report: Report, trial: Trial, torch: dict[str, Any] | None) -> di
         found = [device["compute_capability"] for device in inside["devices"]]
         report.compare("compute capabilities", found, [gpu["capability"] for gpu in torch["gpus"]], "torch on the host")
     report.begin("unprivileged container against nvidia-smi in it")
-    check_gpu(report, inside, ElementTree.fromstring(answers["whole"]["run"]["smi"]["out"]))
+    smi = answers["whole"]["run"]["smi"]
+    report.compare("nvidia-smi runs", smi["status"], 0, f"the test; it said {smi['out'][-200:]} {smi['err'][-200:]}")
+    if smi["status"] == 0:
+        check_gpu(report, inside, ElementTree.fromstring(smi["out"]))
     report.begin("with CUDA_VISIBLE_DEVICES of nonsense")
     same_devices(report, facts_of(answers["whole"], "hidden", "gpu"), inside)
-    check_model_and_stack(report, answers["whole"], trial.on_host("stack", "stack"))
+    check_model_and_stack(report, answers["whole"], host_stack)
     report.begin("privileged container")
     privileged = facts_of(answers["privileged"], "gpu", "gpu")
     same_devices(report, privileged, host)
-    check_container(report, privileged, False)
     report.compare("problems", of_the_gpus(privileged), of_the_gpus(host), "the host")
-    check_privileged_said(report, privileged, True)
+    check_container(report, privileged, False)
     report.begin("containers that lack something")
-    absent = "no_gpu_here" if len(cards) == 1 else "device_node_absent"
+    absent = "no_gpu_here" if host["count"] == 1 else "device_node_absent"
     for name, code in (("without-card", absent), ("with-file", "device_node_not_char"), ("without-library", "driver_library_missing")):
         said = codes(facts_of(answers[name], "gpu", "gpu"))
         report.compare(f"{name}: {code}", code in said, True, f"the test; said {said}")
-    check_held(report, trial, inside, nodes)
-    return inside
 
 
 def check_held(report: Report, trial: Trial, quiet: dict[str, Any], nodes: dict[str, str]) -> None:

@@ -108,7 +108,7 @@ exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin LANG=C.UTF-8 PYTHONDONT
 
 def inside(tree: Path, store: Path, python: str, question: dict[str, Any]) -> dict[str, Any]:
     """The mounts are in a namespace of their own and go with it."""
-    argv = ["unshare", "--mount", "--pid", "--fork", "sh", "-c", ENTER, "sh", str(tree), str(store), str(ROOT), python]
+    argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", ENTER, "sh", str(tree), str(store), str(ROOT), python]
     done = subprocess.run(argv, input=json.dumps(question), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the proof in the root file system ended with status {done.returncode}")
