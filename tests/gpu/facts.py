@@ -110,7 +110,8 @@ def check_gpu(report: Report, gpu: dict[str, Any], said: ElementTree.Element) ->
             report.compare(label + field, device[field], theirs, "nvidia-smi")
         used = number(node, "fb_memory_usage/used")
         report.compare(label + "memory_used_mib", device["memory_used_mib"], used, "nvidia-smi", 16)
-        report.compare(label + "node is a character device", Path(device["node"]).is_char_device(), True, "stat")
+        there = device["node"] is not None and Path(device["node"]).is_char_device()
+        report.compare(label + "node is a character device", there, True, "stat")
 
 
 @contextmanager
@@ -151,7 +152,7 @@ def check_torch(report: Report, gpu: dict[str, Any]) -> dict[str, Any] | None:
         busy = _gpu.assemble(raw)
         first = busy["devices"][0]
         report.compare("busy: CUDA is not asked", raw["cuda"], None, "rule")
-        grown = first["memory_used_mib"] - gpu["devices"][0]["memory_used_mib"]
+        grown = (first["memory_used_mib"] or 0) - (gpu["devices"][0]["memory_used_mib"] or 0)
         report.compare("busy: memory grew by 1 GiB or more", grown >= 1024, True, f"torch; grew by {grown} MiB")
         report.note("busy: processes", first["processes"])
         known = torch["pid"] in [entry["pid"] for entry in first["processes"]] or first["holder_unknown"]
