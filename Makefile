@@ -49,7 +49,7 @@ requirements: setup ## Lock requirements.in again
 	@tools/lock_requirements
 
 .PHONY: test-gpu
-test-gpu: ## Try the facts on this machine's GPU, also in real containers; as root; exits 77 without one
+test-gpu: ## Try the facts on this machine's GPU, also in real containers; as root (tests/gpu/run exits 77 without a GPU)
 	@tests/gpu/run
 
 .PHONY: gpu-bundle

@@ -69,6 +69,7 @@ def interrupted(number: int, _frame: object) -> NoReturn:
 
 
 def try_containers(report: Report, results: Results, torch: dict[str, Any] | None, gpu: bool) -> None:
+    report.begin("containers")
     with Room(BUNDLE / "root.tar.xz") as room:
         packages = packages_of_torch() if gpu else None
         trial = Trial(room, BUNDLE / "controller.tar.xz", packages)
