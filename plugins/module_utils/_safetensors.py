@@ -6,16 +6,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
+import stat
 import struct
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 # The format's own limit (safetensors, MAX_HEADER_SIZE).
 MAX_HEADER = 100_000_000
 MAX_DIMENSIONS = 64
+_INTEGER = frozenset((int,))
 LFS_MAGIC = b"version https://git-lfs"
+KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}  # fmt: skip
 
 # Bits an element, by the format's names.
 DTYPES = {
@@ -25,8 +33,7 @@ DTYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(NamedTuple):
     dtype: str
     elements: int
     bytes: int
@@ -42,6 +49,15 @@ class Header:
     @property
     def truncated(self) -> bool:
         return any(code in ("truncated", "empty", "lfs_pointer") for code, _text in self.faults)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether its names may not be all: bytes that belong to no tensor hide none."""
+        return any(code != "gap" for code, _text in self.faults)
+
+    @property
+    def absent(self) -> bool:
+        return any(code == "dangling_link" for code, _text in self.faults)
 
 
 class _Duplicate(ValueError):
@@ -59,23 +75,46 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def loads_strict(text: bytes) -> Any:
+def loads_strict(text: str) -> Any:
     """JSON from an untrusted file. ValueError for everything that it may be instead of JSON."""
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
+        return json.loads(text, object_pairs_hook=_unique)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def open_regular(path: str) -> tuple[int, os.stat_result]:
+    """A descriptor of a regular file. A pipe or a device in its place is refused before it can block; OSError says why."""
+    _require_regular(os.stat(path))
+    # Whoever swaps the file for a pipe after the look does not stop us either.
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(fd)
+        _require_regular(found)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd, found
+
+
+def _require_regular(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        kind = KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a file")
 
 
 def read_header(path: str) -> Header:
     header = Header()
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd, found = open_regular(path)
+    except FileNotFoundError:
+        header.faults.append(_absent(path))
+        return header
     except OSError as denied:
         header.faults.append(("unreadable", f"it cannot be opened: {denied.strerror}"))
         return header
     try:
-        header.size = os.fstat(fd).st_size
+        header.size = found.st_size
         start = os.pread(fd, 64, 0)
         length = _header_length(header, start)
         if length is not None:
@@ -89,6 +128,13 @@ def read_header(path: str) -> Header:
     finally:
         os.close(fd)
     return header
+
+
+def _absent(path: str) -> tuple[str, str]:
+    try:
+        return "dangling_link", f"it is a link to {os.readlink(path):.300}, which is not there"
+    except OSError:
+        return "unreadable", "it is gone"
 
 
 def _header_length(header: Header, start: bytes) -> int | None:
@@ -111,7 +157,7 @@ def _header_length(header: Header, start: bytes) -> int | None:
 
 def _parse(header: Header, text: bytes, room: int) -> None:
     try:
-        entries = loads_strict(text)
+        entries = loads_strict(text.decode("utf-8"))
     except _Duplicate as twice:
         header.faults.append(("duplicate_tensor", f"its header names {str(twice)!r:.200} twice"))
         return
@@ -122,6 +168,8 @@ def _parse(header: Header, text: bytes, room: int) -> None:
         header.faults.append(("bad_header", "its header is not a JSON object"))
         return
     spans: list[tuple[int, int, str]] = []
+    # A model has thousands of tensors of few shapes.
+    shared: dict[Tensor, Tensor] = {}
     for name, entry in entries.items():
         if name == "__metadata__":
             continue
@@ -130,7 +178,7 @@ def _parse(header: Header, text: bytes, room: int) -> None:
         except ValueError as broken:
             header.faults.append(("bad_tensor", f"tensor {name!r:.200}: {broken}"))
             continue
-        header.tensors[name] = tensor
+        header.tensors[name] = shared.setdefault(tensor, tensor)
         if end > room:
             header.faults.append(("truncated", f"tensor {name!r:.200} ends at byte {end} of {room}"))
         spans.append((begin, end, name))
@@ -143,13 +191,11 @@ def _tensor(entry: Any) -> tuple[int, int, Tensor]:
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"unknown type {dtype!s:.50}")
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS or not all(_size(number) for number in shape):
+    if not _are_sizes(shape) or len(shape) > MAX_DIMENSIONS:
         raise ValueError("its shape is not a list of sizes")
-    if not isinstance(offsets, list) or len(offsets) != 2 or not all(_size(number) for number in offsets):
+    if not _are_sizes(offsets) or len(offsets) != 2:
         raise ValueError("its offsets are not two positions")
-    elements = 1
-    for number in shape:
-        elements *= number
+    elements = math.prod(shape)
     begin, end = offsets
     bits = elements * DTYPES[dtype]
     if bits != (end - begin) * 8:
@@ -157,8 +203,14 @@ def _tensor(entry: Any) -> tuple[int, int, Tensor]:
     return begin, end, Tensor(dtype, elements, end - begin)
 
 
-def _size(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 1 << 62
+def _are_sizes(numbers: Any) -> TypeGuard[list[int]]:
+    """A list of whole numbers, none of them negative, absurd or a boolean. Built for speed: it sees each tensor twice."""
+    return (
+        isinstance(numbers, list)
+        and _INTEGER.issuperset(map(type, numbers))
+        and min(numbers, default=0) >= 0
+        and max(numbers, default=0) < 1 << 62
+    )
 
 
 def _check_spans(header: Header, spans: list[tuple[int, int, str]], room: int) -> None:

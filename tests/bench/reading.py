@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import median
 
 from ansible_collections.blackwell.inference.plugins.module_utils._gpu_code import scan_tree
-from ansible_collections.blackwell.inference.plugins.module_utils._model import INDEX, describe, read_folder
+from ansible_collections.blackwell.inference.plugins.module_utils._model import describe
+from ansible_collections.blackwell.inference.plugins.module_utils._model_folder import INDEX, read_folder
 from ansible_collections.blackwell.inference.tests.unit.sim import cuobjdump_kit
 from bwlab.names import cache_dir
 from elf_kit import KERNEL, container, elf, entry

@@ -32,7 +32,7 @@ Path(_packages.name, "ansible_collections/blackwell").mkdir(parents=True)
 Path(_packages.name, "ansible_collections/blackwell/inference").symlink_to(Path(__file__).resolve().parents[2])
 sys.path.insert(0, _packages.name)
 
-from ansible_collections.blackwell.inference.plugins.module_utils import _gpu, _gpu_code, _gpu_sources, _model
+from ansible_collections.blackwell.inference.plugins.module_utils import _gpu, _gpu_code, _gpu_sources, _model, _model_folder
 from report import SKIPPED, Report
 
 
@@ -216,7 +216,7 @@ def check_model(report: Report) -> None:
         }
         safetensors.torch.save_file(tensors, str(Path(folder, "model.safetensors")))
         Path(folder, "config.json").write_text(json.dumps({"num_hidden_layers": 1, "dtype": "bfloat16"}))
-        model = _model.describe(_model.read_folder(folder))
+        model = _model.describe(_model_folder.read_folder(folder))
         report.compare("model.parameters", model["parameters"], sum(t.numel() for t in tensors.values()), "safetensors")
         stored = sum(t.numel() * t.element_size() for t in tensors.values())
         report.compare("model.weight_bytes", model["weight_bytes"], stored, "safetensors")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trial
-from ansible_collections.blackwell.inference.plugins.module_utils import _model, _stack_facts
+from ansible_collections.blackwell.inference.plugins.module_utils import _model, _model_folder, _stack_facts
 from room import RoomError
 
 UBUNTU = """\
@@ -36,7 +36,7 @@ def test_the_64_bit_library_of_the_driver(listed: str, wanted: str | None) -> No
 
 def test_the_model_is_what_it_is_said_to_be(tmp_path: Path) -> None:
     trial.write_model(tmp_path / "model")
-    found = _model.describe(_model.read_folder(str(tmp_path / "model")))
+    found = _model.describe(_model_folder.read_folder(str(tmp_path / "model")))
     assert {key: found[key] for key in trial.MODEL_FACTS} == trial.MODEL_FACTS
 
 

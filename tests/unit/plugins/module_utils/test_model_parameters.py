@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ansible_collections.blackwell.inference.plugins.module_utils._model import describe, read_folder
+from ansible_collections.blackwell.inference.plugins.module_utils._model import describe
+from ansible_collections.blackwell.inference.plugins.module_utils._model_folder import read_folder
 from ansible_collections.blackwell.inference.tests.unit.plugins.module_utils.safetensors_kit import Shapes, write
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import struct
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.blackwell.inference.plugins.module_utils._safetensors import Tensor, loads_strict, read_header
 from ansible_collections.blackwell.inference.tests.unit.plugins.module_utils.safetensors_kit import pack, write
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 
@@ -35,8 +36,9 @@ def test_a_file_of_50_gb_takes_no_time_and_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     write(path, {f"layers.{i}.weight": ("BF16", [5120, 5120]) for i in range(1000)})
     started = time.monotonic()
-    assert len(read_header(str(path)).tensors) == 1000
+    found = read_header(str(path)).tensors
     assert time.monotonic() - started < 0.5
+    assert len(found) == 1000 and len({id(tensor) for tensor in found.values()}) == 1
 
 
 def one(**changes: Any) -> bytes:
@@ -67,6 +69,7 @@ TWO = {"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, "b": {"dtype"
         (one(shape=[True, 2]), ["bad_tensor"], "shape"),
         (one(shape=[1] * 65), ["bad_tensor"], "shape"),
         (one(shape=[1 << 61, 1 << 61]), ["bad_tensor"], "4 bytes for"),
+        (one(shape=[1 << 62]), ["bad_tensor"], "shape"),
         (one(data_offsets=[0]), ["bad_tensor"], "offsets"),
         (one(data_offsets=[4, 0]), ["bad_tensor"], "-4 bytes for"),
         (one(shape=[4], data_offsets=[0, 8]), ["truncated"], "ends at byte 8 of 4"),
@@ -85,6 +88,15 @@ def test_damage_is_named(tmp_path: Path, data: bytes, codes: list[str], says: st
 
 def test_a_missing_file_is_a_fault(tmp_path: Path) -> None:
     assert read_header(str(tmp_path / "no")).faults[0][0] == "unreadable"
+
+
+def test_a_file_that_turns_into_a_pipe_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, plain = tmp_path / "m.safetensors", tmp_path / "plain"
+    plain.write_bytes(b"")
+    before = os.stat(plain)
+    os.mkfifo(path)
+    monkeypatch.setattr("os.stat", lambda _path: before)
+    assert read_header(str(path)).faults == [("unreadable", "it cannot be opened: it is a named pipe, not a file")]
 
 
 def test_a_header_with_many_equal_names_ends_soon(tmp_path: Path) -> None:
@@ -106,7 +118,6 @@ ENTRY = st.fixed_dictionaries(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
 @given(JSON | st.dictionaries(st.text(max_size=4), ENTRY | JSON, max_size=4), st.binary(max_size=40))
 def test_any_json_never_crashes(tmp_path_factory: pytest.TempPathFactory, document: Any, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
@@ -116,7 +127,6 @@ def test_any_json_never_crashes(tmp_path_factory: pytest.TempPathFactory, docume
         assert sum(tensor.bytes for tensor in found.tensors.values()) == len(data)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_never_crash(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.getbasetemp() / "bytes.safetensors"
@@ -124,8 +134,7 @@ def test_any_bytes_never_crash(tmp_path_factory: pytest.TempPathFactory, data: b
     read_header(str(path))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=100))
 def test_json_is_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(ValueError):
-        loads_strict(data)
+        loads_strict(data.decode("latin-1"))

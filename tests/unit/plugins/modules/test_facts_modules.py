@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 MODULES = Path(__file__).parents[4] / "plugins" / "modules"
 
@@ -125,6 +127,48 @@ def test_model_facts(tmp_path: Path, check: bool) -> None:
     result = run("model_facts", check, path=str(tmp_path))
     assert result["changed"] is False
     assert result["ansible_facts"]["model"]["layers"] == 2
+
+
+# What a folder may hold in place of a model: whatever it is, the module answers with facts, on standard output only.
+NO_MODELS: dict[str, dict[str, bytes]] = {
+    "nothing": {},
+    "deep": {"config.json": b'{"text_config":' * 100_000},
+    "not UTF-8": {"config.json": b"\xff\xfe{}"},
+    "half a character": {"config.json": b'{"architectures": ["\\ud800"], "model_type": "\\udfff"}', "m\udcff.safetensors": b""},
+    "numbers of no use": {"config.json": b'{"num_hidden_layers": NaN, "hidden_size": 1e400, "head_dim": -1, "rope_scaling": "x"}'},
+    "an index of nonsense": {"config.json": b"{}", "model.safetensors.index.json": b'{"weight_map": {"a": "../b", "c": "\\u0000"}}'},
+}
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("kind", NO_MODELS)
+def test_a_folder_that_holds_no_model_gets_facts(tmp_path: Path, kind: str, check: bool) -> None:
+    for name, data in NO_MODELS[kind].items():
+        Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(name)))).write_bytes(data)
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    result = run("model_facts", check, path=str(tmp_path))
+    model = result["ansible_facts"]["model"]
+    assert result["changed"] is False and model["complete"] is False and model["problems"]
+
+
+def test_model_facts_documents_every_key() -> None:
+    spec = importlib.util.spec_from_file_location("model_facts", MODULES / "model_facts.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    documented = yaml.safe_load(module.RETURN)["ansible_facts"]["contains"]["model"]["contains"]
+    model = module.describe(module.read_folder(str(MODULES)))
+    assert list(documented) == list(model)
+    assert list(documented["mtp"]["contains"]) == list(model["mtp"])
+    assert set(documented["problems"]["contains"]) == set(model["problems"][0])
+    attention = module.describe(sys.modules[module.describe.__module__].Folder("x", config={"num_hidden_layers": 1}))["attention"]
+    assert list(documented["attention"]["contains"]) == list(attention)
+    # what is an amount says of what
+    units = {"parameters": "parameters", "weight_bytes": "bytes", "layers": "layers", "kv_bytes_per_token": "bytes",
+             "state_bytes_per_request": "bytes", "max_context": "tokens"}  # fmt: skip
+    assert {name for name, entry in documented.items() if entry["type"] == "int"} == set(units)
+    for name, unit in units.items():
+        assert f"Unit: {unit}" in " ".join(documented[name]["description"]), name
 
 
 @pytest.mark.parametrize("check", [False, True])
