@@ -75,6 +75,12 @@ CASES = {
     "model that is cut": Case(
         "model", "main", {"model_path": f"{MODELS}/cut"}, "Require a complete model", "model-00002-of-00014.safetensors"
     ),
+    "model without a tokenizer": Case(
+        "model", "main", {"model_path": f"{MODELS}/mute"}, "Require a model that the service can load", "tokenizer.json"
+    ),
+    "model of root alone": Case(
+        "model", "main", {"model_path": f"{MODELS}/private"}, "Require a model that the service can load", "closed to other users"
+    ),
     "model": Case("model", "main", {"model_path": f"{MODELS}/whole"}, None),
     "no number": Case("pve_container", "preflight", {}, "Require the container's number", "pve_container_vmid 0"),
     "no node": Case(
@@ -141,9 +147,11 @@ def playbook(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def write_models(folder: Path) -> None:
-    for name in ("whole", "missing", "cut"):
+    for name in ("whole", "missing", "cut", "mute", "private"):
         write_model(folder / name)
     (folder / "missing" / "model-00003-of-00014.safetensors").unlink()
+    (folder / "mute" / "tokenizer.json").unlink()
+    (folder / "private" / "model-00001-of-00014.safetensors").chmod(0o600)
     shard = folder / "cut" / "model-00002-of-00014.safetensors"
     os.truncate(shard, shard.stat().st_size - 1)
 
