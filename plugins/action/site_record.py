@@ -21,8 +21,14 @@ VOLATILE = frozenset({"memory_used_mib", "processes", "holder_unknown", "ecc_err
 
 def stable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: stable(entry) for key, entry in value.items() if key not in VOLATILE}
+        return {key: kinds(entry) if key == "problems" else stable(entry) for key, entry in value.items() if key not in VOLATILE}
     return [stable(entry) for entry in value] if isinstance(value, list) else value
+
+
+def kinds(problems: Any) -> Any:
+    """What is wrong, without its sentences: they name counts that grow, such as corrected memory errors."""
+    listed = isinstance(problems, list) and all(isinstance(entry, dict) for entry in problems)
+    return sorted({(str(entry.get("code")), str(entry.get("severity"))) for entry in problems}) if listed else stable(problems)
 
 
 def plain(value: Any) -> Any:

@@ -58,10 +58,11 @@ def share(
     limit = min(worked_out, policy["highest_fraction"])
     if left(parallel) < 0:
         more = next((ranks for ranks in (2, 4, 8, 16) if ranks > parallel and left(ranks) >= 0), None)
+        elsewhere = f" on a host with as many cards (here: {len(host.devices)})" if more and more > len(host.devices) else ""
         told = {
             "found": f"weights of {weights / GIB:.1f} GiB and {cache / GIB:.1f} GiB of cache for one request of {context} tokens",
             "available": f"{limit * total / 1024:.1f} of {total / 1024:.1f} GiB, the rest is working memory",
-            "wanted": more or "of more cards than 16",
+            "wanted": f"{more or 'of more cards than 16'}{elsewhere}",
         }
         return None, [("does_not_fit", told)]
     spare = left(parallel) + cache / parallel

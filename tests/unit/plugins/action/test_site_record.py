@@ -13,6 +13,10 @@ from ansible_collections.blackwell.inference.plugins.action import site_record
 FACTS = {"gpu": {"devices": [{"uuid": "GPU-1", "memory_used_mib": 3, "processes": [{"pid": 1}]}]}}
 
 
+def corrected(count: int, code: str = "ecc_corrected") -> dict[str, Any]:
+    return {"problems": [{"code": code, "severity": "warning", "found": f"{count} errors were corrected"}]}
+
+
 @pytest.mark.parametrize(
     ("change", "same"),
     [
@@ -26,6 +30,22 @@ def test_only_what_lasts_counts(tmp_path: Path, change: dict[str, Any], same: bo
     site_record.write(path, site_record.render({**FACTS, "recorded_at": "2026-01-01"}))
     later = {"gpu": {"devices": [{**FACTS["gpu"]["devices"][0], **change}]}}
     assert site_record.unchanged(path, later) is same
+
+
+def test_a_count_that_grows_in_a_sentence_does_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "facts.yml"
+    site_record.write(path, site_record.render({"gpu": corrected(3)}))
+    assert site_record.unchanged(path, {"gpu": corrected(4)})
+    assert not site_record.unchanged(path, {"gpu": corrected(3, "gpu_lost")})
+    assert not site_record.unchanged(path, {"gpu": {"problems": []}})
+
+
+@pytest.mark.parametrize("problems", [["text"], {"a": 1}, None, 3])
+def test_problems_of_another_form_are_compared_as_they_are(tmp_path: Path, problems: Any) -> None:
+    path = tmp_path / "facts.yml"
+    site_record.write(path, site_record.render({"problems": problems}))
+    assert site_record.unchanged(path, {"problems": problems})
+    assert not site_record.unchanged(path, {"problems": ["other"]})
 
 
 def test_a_text_is_written_as_it_is(tmp_path: Path) -> None:
